@@ -1,0 +1,1 @@
+"""Measurements; each module is a program: `python -m benchmarks.<name>`."""

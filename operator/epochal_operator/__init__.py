@@ -1,0 +1,1 @@
+"""The control plane: a kopf operator that keeps each StreamingJob running and runs its checkpoint timer."""

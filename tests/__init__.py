@@ -1,0 +1,1 @@
+"""Tests; the directory of each mirrors what it tests."""

@@ -1,0 +1,1 @@
+"""What tests need around them: servers, proxies, faults."""
