@@ -29,7 +29,7 @@ lint: $(READY) ## Linters, types and the direction of imports
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 .PHONY: check
 check: lint ## Everything that is fast: lint and the tests that need no server (under 2 minutes)
