@@ -56,7 +56,8 @@ ensure_python() {
 java_version() {
     local java=java
     [ -z "${JAVA_HOME:-}" ] || java=$JAVA_HOME/bin/java
-    "$java" -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p' | head -n 1
+    # No Java at all is an empty answer, not an error.
+    { "$java" -version 2>&1 || true; } | sed -nE 's/.* version "([0-9]+).*/\1/p' | head -n 1
 }
 
 ensure_java() {

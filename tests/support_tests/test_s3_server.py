@@ -137,6 +137,17 @@ def test_a_lost_answer_leaves_the_object_written(s3_server: S3Server, s3_bucket:
         assert bytes(obstore.get(store, "key").bytes()) == b"value"
 
 
+def test_a_create_that_the_client_retries_may_find_its_own_object(s3_server: S3Server, s3_bucket: S3Bucket) -> None:
+    """The answer "already exists" does not mean that somebody else was first: compare what is there."""
+    with CountingProxy(s3_server.endpoint) as proxy:
+        store = s3_bucket.store(endpoint=proxy.endpoint, max_retries=2)
+        proxy.lose_answers(1)
+        with pytest.raises(AlreadyExistsError):
+            obstore.put(store, "key", b"mine", mode="create")
+        assert proxy.counts == {"PUT": 2}
+        assert bytes(obstore.get(store, "key").bytes()) == b"mine"
+
+
 def _runs(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
