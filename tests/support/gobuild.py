@@ -46,9 +46,7 @@ class GoProgram:
         return self._in_go_mod(r"go (\S+)")
 
     def _in_go_mod(self, pattern: str) -> str:
-        found = re.search(
-            rf"^(?:require )?\s*{pattern}", (self.directory / "go.mod").read_text(), re.MULTILINE
-        )
+        found = re.search(rf"^(?:require )?\s*{pattern}", (self.directory / "go.mod").read_text(), re.MULTILINE)
         if found is None:
             raise BuildError(f"{self.directory}/go.mod has no line like {pattern!r}")
         return found[1]
@@ -113,9 +111,7 @@ def _find_go(needed: str) -> Path:
 def _go_version(go: str) -> tuple[int, ...]:
     # `local`: asking for the version must not download another toolchain.
     env = os.environ | {"GOTOOLCHAIN": "local"}
-    done = subprocess.run(
-        [go, "env", "GOVERSION"], capture_output=True, text=True, env=env, cwd="/", check=False
-    )
+    done = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, env=env, cwd="/", check=False)
     return _numbers(done.stdout)
 
 

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import IO
 
 
-def start_server(
-    command: Sequence[str], *, env: Mapping[str, str], log: IO[bytes]
-) -> subprocess.Popen[bytes]:
+def start_server(command: Sequence[str], *, env: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start a process that the kernel kills when the calling thread ends, however that happens.
 
     Call it from the main thread: the kernel looks at the thread, not at the process.

@@ -52,9 +52,7 @@ class RequestParser:
     def _begin(self, head: str) -> None:
         first, *lines = head.split("\r\n")
         method, target, _ = first.split(" ")
-        headers = {
-            name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
-        }
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         self._chunked = headers.get("transfer-encoding", "").lower() == "chunked"
         self._body_left = 0 if self._chunked else int(headers.get("content-length", "0"))
         self._seen(Request(method, target))

@@ -100,9 +100,7 @@ class S3Server:
             raise S3ServerError("the server is running already")
         if self.port is not None:
             if not self._start_on(self.port):
-                raise S3ServerError(
-                    f"versitygw did not start on its former port {self.port}:\n{self._log_end()}"
-                )
+                raise S3ServerError(f"versitygw did not start on its former port {self.port}:\n{self._log_end()}")
             return
         for _ in range(PORT_ATTEMPTS):
             port = free_port()
@@ -128,9 +126,7 @@ class S3Server:
         # Without --keep-alive every request pays for a connection of its own, unlike on S3.
         options = ["--port", f"127.0.0.1:{port}", "--region", self.region, "--keep-alive", "--quiet"]
         with self._log.open("ab") as log:
-            self._process = start_server(
-                [str(self._binary), *options, "posix", str(self.data_dir)], env=env, log=log
-            )
+            self._process = start_server([str(self._binary), *options, "posix", str(self.data_dir)], env=env, log=log)
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline and self._process.poll() is None:
             if holds_port(self._process.pid, port) and _answers(port):
