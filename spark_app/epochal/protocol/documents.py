@@ -1,0 +1,220 @@
+"""The JSON objects of the protocol: typed, versioned, checksummed, strict.
+
+Every object is one envelope around one body::
+
+    {"kind": "Manifest", "version": 1, "sha256": "…", "body": {…}}
+
+The checksum is over the body's bytes as they stand in the object. A reader gives a typed error for everything that it
+does not understand in full: guessing at half a manifest would lose data later, when nobody can tell why.
+"""
+
+import hashlib
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from epochal.protocol.epochs import MAX_EPOCH, MAX_GENERATION, Epoch, Generation
+from epochal.protocol.errors import (
+    ChecksumError,
+    DocumentError,
+    InvalidDocumentError,
+    MalformedDocumentError,
+    TruncatedDocumentError,
+    UnknownVersionError,
+    WrongKindError,
+)
+
+VERSION = 1
+
+EpochField = Annotated[Epoch, Meta(ge=1, le=MAX_EPOCH)]
+ParentField = Annotated[Epoch, Meta(ge=0, le=MAX_EPOCH)]
+GenerationField = Annotated[Generation, Meta(ge=1, le=MAX_GENERATION)]
+Count = Annotated[int, Meta(ge=0)]
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class _Body(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class RunPart(_Body, frozen=True):
+    """One Parquet object of a run. ``object`` is its full name below the store's root."""
+
+    object: Text
+    rows: Count
+    bytes: Count
+
+
+class Run(_Body, frozen=True):
+    """One immutable batch of state rows. Times are event times in microseconds; None where a table has none."""
+
+    parts: tuple[RunPart, ...]
+    min_time: int | None = None
+    max_time: int | None = None
+
+
+class Table(_Body, frozen=True):
+    """A table's content at an epoch: a list of runs, oldest first."""
+
+    kind: Literal["Global", "KeyedTime"]
+    runs: tuple[Run, ...]
+
+
+class SourcePosition(_Body, frozen=True):
+    """Where a source goes on: Spark's batch number and the small text files of its own progress log."""
+
+    batch: Annotated[int, Meta(ge=-1)]
+    log: dict[str, str]
+
+
+class OperatorState(_Body, frozen=True):
+    """What one operator of the graph left at an epoch.
+
+    ``carried_from`` is set when the operator skipped this checkpoint and its tables are those of that older epoch.
+    ``transaction`` is what a two-phase sink needs to commit this epoch's output, as many times as it is asked to.
+    """
+
+    tables: dict[str, Table] = {}
+    position: SourcePosition | None = None
+    watermark: int | None = None
+    transaction: dict[str, str] | None = None
+    carried_from: EpochField | None = None
+
+
+class Manifest(_Body, frozen=True):
+    """Makes an epoch real. Self-contained: with it and the Parquet objects that it names, state can be read by any
+    tool.
+
+    ``claim`` tells two drivers apart that were given the same generation. ``parent`` is the epoch that this one was
+    built on; 0 for a job's first.
+    """
+
+    namespace: Text
+    job: Text
+    epoch: EpochField
+    generation: GenerationField
+    claim: Text
+    parent: ParentField
+    min_epoch: EpochField
+    timestamp: Count
+    then_stop: bool
+    operators: dict[str, OperatorState]
+
+    def objects(self) -> set[str]:
+        """The names of all state objects that this epoch needs."""
+        return {
+            part.object
+            for operator in self.operators.values()
+            for table in operator.tables.values()
+            for run in table.runs
+            for part in run.parts
+        }
+
+
+class Seal(_Body, frozen=True):
+    """Stands where a manifest would be: a newer generation has begun, and this epoch will never exist."""
+
+    epoch: EpochField
+    generation: GenerationField
+    claim: Text
+
+
+class GenerationRecord(_Body, frozen=True):
+    """One incarnation of the driver. ``writer`` is for people: the pod or host that made it.
+
+    ``back_to`` is set when this generation was told to go back: epochs above it of older generations are abandoned.
+    0 means that it was allowed to start empty. ``savepoint`` names the savepoint it went back to, if it was one.
+    """
+
+    generation: GenerationField
+    claim: Text
+    created: Count
+    writer: str
+    back_to: ParentField | None = None
+    savepoint: Text | None = None
+
+
+class CommitRecord(_Body, frozen=True):
+    """All sinks of this epoch have committed."""
+
+    epoch: EpochField
+    generation: GenerationField
+
+
+Document = Manifest | Seal | GenerationRecord | CommitRecord
+
+_D = TypeVar("_D", Manifest, Seal, GenerationRecord, CommitRecord)
+
+_KINDS: dict[str, type[Document]] = {kind.__name__: kind for kind in (Manifest, Seal, GenerationRecord, CommitRecord)}
+
+
+class _Header(Struct, frozen=True):
+    """What every version of the envelope has."""
+
+    kind: str
+    version: int
+
+
+class _Envelope(Struct, frozen=True, forbid_unknown_fields=True):
+    kind: str
+    version: int
+    sha256: str
+    body: msgspec.Raw
+
+
+def encode(document: Document) -> bytes:
+    body = msgspec.json.encode(document, order="sorted")
+    envelope = _Envelope(type(document).__name__, VERSION, _sha256(body), msgspec.Raw(body))
+    return msgspec.json.encode(envelope) + b"\n"
+
+
+def decode(name: str, data: bytes, kind: type[_D]) -> _D:
+    """Read the document in object ``name``; every way in which it can be wrong has its own error."""
+    document = decode_any(name, data)
+    if not isinstance(document, kind):
+        raise WrongKindError(name, f"holds a {type(document).__name__}, not a {kind.__name__}")
+    return document
+
+
+def decode_any(name: str, data: bytes) -> Document:
+    header = _decode_json(name, data, _Header)
+    if header.version != VERSION:
+        raise UnknownVersionError(
+            name,
+            f"is a {header.kind} of version {header.version}; this release reads version {VERSION}: "
+            "use the release that wrote it, or a newer one",
+        )
+    kind = _KINDS.get(header.kind)
+    if kind is None:
+        raise WrongKindError(name, f"holds a {header.kind!r}, which is none of {', '.join(sorted(_KINDS))}")
+    envelope = _decode_json(name, data, _Envelope)
+    if _sha256(bytes(envelope.body)) != envelope.sha256:
+        raise ChecksumError(
+            name, "its content is not what was written (SHA-256 differs): the object was damaged or edited"
+        )
+    return _decode_json(name, bytes(envelope.body), kind)
+
+
+_T = TypeVar("_T")
+
+
+def _decode_json(name: str, data: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise InvalidDocumentError(name, str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _not_json(name, data, error) from error
+
+
+def _not_json(name: str, data: bytes, error: Exception) -> DocumentError:
+    if not data.strip():
+        return TruncatedDocumentError(name, "is empty: the write was cut off")
+    if data.lstrip().startswith(b"{") and not data.endswith(b"}\n"):
+        return TruncatedDocumentError(name, f"ends after {len(data)} bytes, in the middle of its document")
+    return MalformedDocumentError(name, f"is no JSON document: {error}")
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,139 @@
+"""How an epoch becomes real, and who may make it so.
+
+Safety rests on two facts and on nobody's memory: an object is created once, and a generation's number only grows.
+A driver claims its generation before it does anything, and *seals* the epochs that older generations were still
+making: an object stands where their manifest would be, so the store itself refuses a zombie's late manifest.
+"""
+
+from dataclasses import dataclass
+
+from epochal.protocol.documents import (
+    CommitRecord,
+    GenerationRecord,
+    Manifest,
+    Seal,
+    decode_any,
+    encode,
+)
+from epochal.protocol.epochs import Epoch, Generation
+from epochal.protocol.errors import DocumentError
+from epochal.protocol.paths import GenerationName, JobPaths
+from epochal.protocol.store import Created, Exists, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A newer generation (or another driver of the same one) has taken over: this driver must stop itself, now.
+
+    If its manifest got into the store before that, the newer generation has found it there and commits its sinks.
+    """
+
+    by: Generation
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTaken:
+    """The epoch's number is used already, by this generation or an older one. Numbers are given once, so this is a
+    defect or a lost record on the controller's side; the driver keeps what it has and refuses the epoch."""
+
+    epoch: Epoch
+    message: str
+
+
+def claim_generation(store: Store, paths: JobPaths, record: GenerationRecord) -> Fenced | None:
+    """Become the driver of ``record.generation``; None if that worked.
+
+    1. Create the generation's record. One of two drivers of the same generation loses here.
+    2. See that no newer generation has begun.
+    """
+    # Step 1
+    match store.create(paths.generation(record.generation), encode(record)):
+        case Exists():
+            return Fenced(record.generation, f"generation {record.generation} has a driver already")
+        case Created():
+            pass
+    # Step 2
+    return newer_generation(store, paths, record.generation)
+
+
+def newer_generation(store: Store, paths: JobPaths, generation: Generation) -> Fenced | None:
+    """The fence: whether a newer generation has begun. One request, however many there were before."""
+    names = store.list_names(paths.generations, after=paths.generation(generation))
+    found = [name.generation for name in paths.recognised(names) if isinstance(name, GenerationName)]
+    newest = max([generation, *found])
+    if newest > generation:
+        return Fenced(newest, f"generation {newest} has taken over from generation {generation}")
+    return None
+
+
+def seal(store: Store, paths: JobPaths, seal: Seal) -> bool:
+    """Take the place of an epoch's manifest, so that no older generation can publish it any more.
+
+    False if a manifest is there already: then that epoch exists, and restoring may find it.
+    """
+    name = paths.manifest(seal.epoch)
+    match store.create(name, encode(seal)):
+        case Created():
+            return True
+        case Exists(data):
+            try:
+                return isinstance(decode_any(name, data), Seal)
+            except DocumentError:
+                return False  # unreadable, but it is there: nobody else can publish this epoch
+
+
+def publish(store: Store, paths: JobPaths, manifest: Manifest) -> Published | Fenced | EpochTaken:
+    """Make ``manifest.epoch`` real. All state objects that it names must be in the store.
+
+    1. Look at the fence: a newer generation means that it is not ours to publish.
+    2. Create the manifest. The store lets exactly one writer win: this PUT is the commit point.
+    3. Look at the fence again. A generation that began between 1 and 2 may have restored without seeing this manifest,
+       so its sinks must not be committed from here. If it has seen it, it commits them itself.
+
+    Sending the same manifest again is harmless: the answer is the same.
+    """
+    # Step 1
+    if fenced := newer_generation(store, paths, manifest.generation):
+        return fenced
+    # Step 2
+    name = paths.manifest(manifest.epoch)
+    match store.create(name, encode(manifest)):
+        case Exists(data):
+            return _lost(name, data, manifest)
+        case Created():
+            pass
+    # Step 3
+    if fenced := newer_generation(store, paths, manifest.generation):
+        return fenced
+    return Published(manifest.epoch)
+
+
+def _lost(name: str, data: bytes, manifest: Manifest) -> Fenced | EpochTaken:
+    try:
+        winner = decode_any(name, data)
+    except DocumentError as error:
+        return EpochTaken(manifest.epoch, f"epoch {manifest.epoch} is taken by an object that cannot be read: {error}")
+    if isinstance(winner, Manifest | Seal) and (
+        winner.generation > manifest.generation
+        or (winner.generation == manifest.generation and winner.claim != manifest.claim)
+    ):
+        return Fenced(
+            winner.generation,
+            f"generation {winner.generation} has {'sealed' if isinstance(winner, Seal) else 'published'} "
+            f"epoch {manifest.epoch}",
+        )
+    return EpochTaken(
+        manifest.epoch,
+        f"epoch {manifest.epoch} was published by generation {getattr(winner, 'generation', '?')} already",
+    )
+
+
+def record_commit(store: Store, paths: JobPaths, record: CommitRecord) -> None:
+    """Note that all sinks of the epoch have committed. Whoever comes second finds that it is done: that is success."""
+    store.create(paths.committed(record.epoch), encode(record))

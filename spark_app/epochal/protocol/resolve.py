@@ -1,0 +1,248 @@
+"""Which epoch to restore: the newest that can be read, on the line that the job is on. Never empty by accident.
+
+The cost does not grow with the job's history: one listing that starts at the newest epoch the caller knows of, and one
+read. Only when that one is unusable does the search widen.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from epochal.protocol.documents import GenerationRecord, Manifest, Seal, decode, decode_any
+from epochal.protocol.epochs import MAX_EPOCH, NO_EPOCH, Epoch, Generation
+from epochal.protocol.errors import DocumentError, ObjectMissingError
+from epochal.protocol.paths import CommittedName, GenerationName, JobPaths, ManifestName
+from epochal.protocol.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An epoch that was not used, and why: for an event that people see."""
+
+    epoch: Epoch
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Restore from this manifest. ``needs_commit``: its sinks are not known to have committed; do that first."""
+
+    manifest: Manifest
+    needs_commit: bool
+    skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartEmpty:
+    """There is nothing to restore, and that is all right: a new job, or starting empty was allowed."""
+
+    why: str
+    skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToRestore:
+    """There was state, and none of it can be used. Somebody has to look, or set ``allowEmptyStart``."""
+
+    message: str
+    skipped: tuple[Skipped, ...] = ()
+
+
+Resolution = Found | StartEmpty | NothingToRestore
+
+
+@dataclass(slots=True)
+class _EpochsInStore:
+    """What a listing of ``epochs/`` shows."""
+
+    manifests: list[Epoch] = field(default_factory=list)
+    committed: set[Epoch] = field(default_factory=set)
+
+
+def resolve(
+    store: Store,
+    paths: JobPaths,
+    *,
+    known: Epoch = NO_EPOCH,
+    before: Epoch | None = None,
+    allow_empty: bool = False,
+) -> Resolution:
+    """Find the epoch to restore.
+
+    ``known`` is the newest epoch that the controller saw complete (0: none): the search begins there, and a store
+    that has lost it is not taken for a new job. ``before`` leaves out this epoch and newer ones: for the next try when
+    state objects of an epoch turn out to be unreadable.
+
+    1. List the epochs from ``known`` on; read newest first until one is good.
+    2. If none is, list and read the older ones as well.
+    3. If none is, fall back on the savepoint that the job's line begins with, if it does.
+    4. Otherwise start empty only if the job never had an epoch, or the caller allows it.
+
+    An error of the store itself is raised, never taken for a missing epoch.
+    """
+    line = _Line(store, paths)
+    skipped: list[Skipped] = []
+    limit = before if before is not None else Epoch(MAX_EPOCH + 1)
+    # Step 1
+    recent = list_epochs(store, paths, since=known) if known else _EpochsInStore()
+    if found := _newest_good(store, paths, line, recent, limit, skipped):
+        return found
+    # Step 2
+    everything = list_epochs(store, paths)
+    seen = set(recent.manifests)
+    everything.manifests = [epoch for epoch in everything.manifests if epoch not in seen]
+    if found := _newest_good(store, paths, line, everything, limit, skipped):
+        return found
+    # Step 3
+    base = line.newest_turn()
+    if base and base.savepoint:
+        try:
+            manifest = read_savepoint(store, paths, base.savepoint)
+            return Found(manifest=manifest, needs_commit=True, skipped=tuple(skipped))
+        except (DocumentError, ObjectMissingError) as error:
+            skipped.append(Skipped(base.back_to or NO_EPOCH, str(error)))
+    # Step 4
+    had_epochs = bool(known) or bool(skipped)
+    if not had_epochs:
+        return StartEmpty("the job has no epoch yet")
+    if base and base.back_to == NO_EPOCH:
+        return StartEmpty(
+            f"generation {base.generation} was allowed to start empty, and no epoch came after", tuple(skipped)
+        )
+    if allow_empty:
+        return StartEmpty("no epoch can be read, and starting empty is allowed", tuple(skipped))
+    return NothingToRestore(_why_nothing(known, skipped), tuple(skipped))
+
+
+def _why_nothing(known: Epoch, skipped: list[Skipped]) -> str:
+    newest = max([known, *(skip.epoch for skip in skipped)])
+    reasons = "; ".join(f"epoch {skip.epoch}: {skip.why}" for skip in skipped[:3])
+    return (
+        f"the job had state (up to epoch {newest}), and none of it can be restored"
+        + (f" ({reasons})" if reasons else ": the store has no epoch of it")
+        + "; check the storage URI, or set allowEmptyStart to begin without state"
+    )
+
+
+def resolve_epoch(store: Store, paths: JobPaths, epoch: Epoch) -> Found | NothingToRestore:
+    """Go back to exactly this epoch."""
+    try:
+        document = read_epoch(store, paths, epoch)
+    except (DocumentError, ObjectMissingError) as error:
+        return NothingToRestore(f"epoch {epoch} cannot be restored: {error}", (Skipped(epoch, str(error)),))
+    if isinstance(document, Seal):
+        return NothingToRestore(f"epoch {epoch} never completed", (Skipped(epoch, "never completed"),))
+    committed = list_epochs(store, paths, since=epoch).committed
+    return Found(manifest=document, needs_commit=epoch not in committed)
+
+
+def resolve_savepoint(store: Store, paths: JobPaths, name: str) -> Found | NothingToRestore:
+    """Go back to a savepoint. Its sinks are committed again: that is harmless, and the record may be long gone."""
+    try:
+        return Found(manifest=read_savepoint(store, paths, name), needs_commit=True)
+    except (DocumentError, ObjectMissingError) as error:
+        return NothingToRestore(f"savepoint {name!r} cannot be restored: {error}")
+
+
+def read_epoch(store: Store, paths: JobPaths, epoch: Epoch) -> Manifest | Seal:
+    name = paths.manifest(epoch)
+    document = decode_any(name, store.get(name))
+    if not isinstance(document, Manifest | Seal):
+        raise DocumentError(name, f"holds a {type(document).__name__}, not a Manifest")
+    if document.epoch != epoch:
+        raise DocumentError(name, f"holds epoch {document.epoch}, not {epoch}: the object was copied or renamed")
+    return document
+
+
+def read_savepoint(store: Store, paths: JobPaths, name: str) -> Manifest:
+    object_name = paths.savepoint(name)
+    return decode(object_name, store.get(object_name), Manifest)
+
+
+def list_epochs(store: Store, paths: JobPaths, *, since: Epoch = NO_EPOCH) -> _EpochsInStore:
+    """Which epochs have a manifest (or a seal) and which are committed, oldest first, by one listing."""
+    found = _EpochsInStore()
+    names = store.list_names(paths.epochs, after=paths.before_epoch(since) if since else None)
+    for name in paths.recognised(names):
+        match name:
+            case ManifestName(epoch):
+                found.manifests.append(epoch)
+            case CommittedName(epoch):
+                found.committed.add(epoch)
+            case _:
+                pass
+    return found
+
+
+def newest_epoch_number(store: Store, paths: JobPaths, *, known: Epoch = NO_EPOCH) -> Epoch:
+    """The highest number that stands in the store, sealed and unreadable ones included."""
+    recent = list_epochs(store, paths, since=known).manifests
+    return max([known, *recent])
+
+
+def _newest_good(
+    store: Store, paths: JobPaths, line: "_Line", epochs: _EpochsInStore, limit: Epoch, skipped: list[Skipped]
+) -> Found | None:
+    for epoch in sorted(epochs.manifests, reverse=True):
+        if epoch >= limit:
+            skipped.append(Skipped(epoch, f"left out: only epochs before {limit} were asked for"))
+            continue
+        try:
+            document = read_epoch(store, paths, epoch)
+        except (DocumentError, ObjectMissingError) as error:
+            skipped.append(Skipped(epoch, str(error)))
+            continue
+        if isinstance(document, Seal):
+            continue  # it never existed
+        if why := line.left_behind(document):
+            skipped.append(Skipped(epoch, why))
+            continue
+        return Found(manifest=document, needs_commit=epoch not in epochs.committed, skipped=tuple(skipped))
+    return None
+
+
+class _Line:
+    """The line of epochs that the job is on. A generation that went back to an older epoch left the newer ones
+    behind."""
+
+    def __init__(self, store: Store, paths: JobPaths) -> None:
+        self._store = store
+        self._paths = paths
+        self._records: dict[Generation, GenerationRecord] = {}
+        self._listed: list[Generation] | None = None
+
+    def left_behind(self, manifest: Manifest) -> str | None:
+        """Why this epoch is not on the line, if a later generation went back to one before it."""
+        try:
+            for record in self._newest_first(down_to=manifest.generation):
+                if record.back_to is not None and record.back_to < manifest.epoch:
+                    return f"generation {record.generation} went back to epoch {record.back_to}"
+        except DocumentError as error:
+            # Its generation may have gone back. To guess that it did not could bring back what was left behind.
+            return f"a later generation's record cannot be read ({error}); delete that object if it did not go back"
+        return None
+
+    def newest_turn(self) -> GenerationRecord | None:
+        """The newest generation that went back."""
+        try:
+            return next((record for record in self._newest_first() if record.back_to is not None), None)
+        except DocumentError:
+            return None
+
+    def _newest_first(self, down_to: int = 0) -> Iterator[GenerationRecord]:
+        if self._listed is None:
+            self._listed = list_generations(self._store, self._paths)
+        for generation in reversed(self._listed):
+            if generation <= down_to:
+                return
+            if generation not in self._records:
+                name = self._paths.generation(generation)
+                try:
+                    self._records[generation] = decode(name, self._store.get(name), GenerationRecord)
+                except ObjectMissingError:
+                    continue  # cleaned up since: older than every epoch that is kept
+            yield self._records[generation]
+
+
+def list_generations(store: Store, paths: JobPaths) -> list[Generation]:
+    names = paths.recognised(store.list_names(paths.generations))
+    return [name.generation for name in names if isinstance(name, GenerationName)]

@@ -1,0 +1,64 @@
+"""Savepoints: epochs that cleanup never takes, until their owner deletes them."""
+
+from dataclasses import dataclass
+
+from epochal.protocol.documents import Seal, encode
+from epochal.protocol.epochs import Epoch
+from epochal.protocol.errors import DocumentError, ObjectMissingError
+from epochal.protocol.paths import JobPaths, SavepointName
+from epochal.protocol.resolve import read_epoch
+from epochal.protocol.store import Created, Exists, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    name: str
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class NotPinned:
+    message: str
+
+
+def pin(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> Pinned | NotPinned:
+    """Make a savepoint of an epoch.
+
+    1. Read the epoch's manifest.
+    2. Create the savepoint: a copy of it.
+    3. See that the manifest is still there. Cleanup deletes manifests before it looks at savepoints for the last
+       time, so either it finds this savepoint, or the manifest is gone now and the savepoint, which came too late, is
+       taken back.
+
+    The same savepoint of the same epoch again is a success.
+    """
+    # Step 1
+    try:
+        manifest = read_epoch(store, paths, epoch)
+    except (DocumentError, ObjectMissingError) as error:
+        return NotPinned(f"epoch {epoch} cannot be kept as a savepoint: {error}")
+    if isinstance(manifest, Seal):
+        return NotPinned(f"epoch {epoch} never completed")
+    # Step 2
+    match store.create(paths.savepoint(name), encode(manifest)):
+        case Exists():
+            return NotPinned(f"savepoint {name!r} exists and is of another epoch: delete it first, or use another name")
+        case Created():
+            pass
+    # Step 3
+    try:
+        store.get(paths.manifest(epoch))
+    except ObjectMissingError:
+        unpin(store, paths, name)
+        return NotPinned(f"epoch {epoch} was cleaned up meanwhile")
+    return Pinned(name, epoch)
+
+
+def unpin(store: Store, paths: JobPaths, name: str) -> None:
+    """Delete a savepoint. What only it refers to goes with the next cleanup."""
+    store.delete([paths.savepoint(name)])
+
+
+def list_savepoints(store: Store, paths: JobPaths) -> list[str]:
+    names = paths.recognised(store.list_names(paths.savepoints))
+    return [name.savepoint for name in names if isinstance(name, SavepointName)]

@@ -1,0 +1,314 @@
+"""The object store: get, create-if-absent, list, delete. Nothing is ever overwritten.
+
+:meth:`Store.create` is the protocol's only concurrency primitive. Every request has a bounded number of tries with
+growing pauses between them and one deadline over all; what a store says is turned into the errors of
+:mod:`epochal.protocol.errors`, which tell wrong credentials, a missing bucket and an unreachable endpoint apart.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import obstore
+import obstore.exceptions as obstore_errors
+import tenacity
+from obstore.store import LocalStore, MemoryStore, ObjectStore, from_url
+
+from epochal.protocol.errors import (
+    TRANSIENT,
+    AccessDeniedError,
+    BadCredentialsError,
+    MissingBucketError,
+    ObjectMissingError,
+    StoreConfigError,
+    StoreError,
+    StoreUnavailableError,
+    StoreUnreachableError,
+)
+
+SCHEMES = ("s3", "gs", "az", "file", "memory")
+
+PAGE = 1000
+"""Names that a store lists, or deletes, by one request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How long to go on asking a store that does not answer, or answers with errors."""
+
+    tries: int = 8
+    first_pause: float = 0.1
+    longest_pause: float = 5.0
+    deadline: float = 30.0
+    request_timeout: float = 20.0
+    connect_timeout: float = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """What a URI does not say. Left out, the store's usual environment variables and workload identity count."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: str | None = None
+    session_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The object is there, and it is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """Somebody else's object has that name. Ours was not written."""
+
+    data: bytes
+
+
+_T = TypeVar("_T")
+
+
+class Store:
+    """One job store. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        backend: ObjectStore,
+        *,
+        uri: str,
+        retry: RetryPolicy | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.uri = uri
+        self.requests: Counter[str] = Counter()
+        self._backend = backend
+        self._retry = retry or RetryPolicy()
+        self._sleep = sleep
+
+    def get(self, name: str) -> bytes:
+        """The whole object; :class:`ObjectMissingError` if there is none."""
+        return self._tried("get", name, lambda: bytes(obstore.get(self._backend, name).bytes()))
+
+    def create(self, name: str, data: bytes) -> Created | Exists:
+        """Write the object unless one of that name exists.
+
+        A try whose answer was lost may have written it. So an object that exists is compared: if it holds our bytes
+        it is ours. Callers whose claim must be theirs alone therefore put something unique into ``data``.
+        """
+
+        def put() -> bool:
+            try:
+                obstore.put(self._backend, name, data, mode="create", use_multipart=False)
+            except obstore_errors.AlreadyExistsError:
+                return False
+            return True
+
+        while not self._tried("create", name, put):
+            try:
+                existing = self.get(name)
+            except ObjectMissingError:
+                continue  # deleted since: the name is free again
+            return Created() if existing == data else Exists(existing)
+        return Created()
+
+    def list_names(self, prefix: str, *, after: str | None = None) -> list[str]:
+        return [info.name for info in self.list_objects(prefix, after=after)]
+
+    def list_objects(self, prefix: str, *, after: str | None = None) -> list[ObjectInfo]:
+        """All objects below ``prefix`` whose names sort after ``after``, sorted by name."""
+
+        def pages() -> list[ObjectInfo]:
+            found: list[ObjectInfo] = []
+            stream = obstore.list(self._backend, prefix, offset=after, chunk_size=PAGE)
+            for number, page in enumerate(stream):
+                if number:
+                    self.requests["list"] += 1  # the first page is counted with the request itself
+                found.extend(ObjectInfo(meta["path"], meta["size"]) for meta in page)
+            return found
+
+        return sorted(self._tried("list", prefix, pages), key=lambda info: info.name)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete these objects, in this order. What does not exist is no error: it may be a second try."""
+        for page in _paged(names):
+            self._tried("delete", page[0], lambda page=page: self._delete_page(page))  # type: ignore[misc]
+
+    def _delete_page(self, page: "list[str]") -> None:
+        try:
+            obstore.delete(self._backend, page)
+        except FileNotFoundError:
+            # A disk stops at the first missing one; a bucket does not mind.
+            for name in page:
+                try:
+                    obstore.delete(self._backend, name)
+                except FileNotFoundError:
+                    continue
+
+    def check(self) -> None:
+        """Ask for one listing, so that a wrong bucket, key or endpoint is told before anything depends on it."""
+        self._tried("list", "", lambda: next(iter(obstore.list(self._backend, chunk_size=1)), None))
+
+    def _tried(self, kind: str, name: str, request: Callable[[], _T]) -> _T:
+        """Make one request, again where that may help."""
+
+        def once() -> _T:
+            self.requests[kind] += 1
+            try:
+                return request()
+            except StoreError:
+                raise
+            except Exception as error:
+                raise _translated(self.uri, kind, name, error) from error
+
+        policy = self._retry
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(TRANSIENT),
+            stop=tenacity.stop_after_attempt(policy.tries) | tenacity.stop_before_delay(policy.deadline),
+            wait=tenacity.wait_random_exponential(multiplier=policy.first_pause, max=policy.longest_pause),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        return retrying(once)
+
+
+def open_store(
+    uri: str, options: StoreOptions | None = None, *, retry: RetryPolicy | None = None, create: bool = True
+) -> Store:
+    """Open the store at ``uri``: ``s3://bucket/prefix``, ``gs://…``, ``az://container/…``, ``file:///path`` or ``memory:///``.
+
+    No request is made: call :meth:`Store.check` to see that it works. A directory is made if ``create`` is set.
+    """
+    policy = retry or RetryPolicy()
+    scheme = _checked_scheme(uri)
+    try:
+        backend: ObjectStore
+        if scheme == "memory":
+            backend = MemoryStore()
+        elif scheme == "file":
+            backend = _local(uri, create=create)
+        else:
+            backend = _remote(uri, scheme, options or StoreOptions(), policy)
+    except (obstore_errors.BaseError, ValueError, OSError) as error:
+        raise StoreConfigError(uri, f"cannot be opened: {_first_line(error)}") from error
+    return Store(backend, uri=uri, retry=policy)
+
+
+def _checked_scheme(uri: str) -> str:
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise StoreConfigError(uri, f"is no URI: {error}") from error
+    if parts.scheme not in SCHEMES:
+        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        raise StoreConfigError(uri, f"is no store that Epochal knows: a store URI begins with one of {known}")
+    if parts.username or parts.password:
+        # Not repeated in the message: it would end in logs.
+        raise StoreConfigError(
+            f"{parts.scheme}://…", "holds a user name or password: give credentials as options or environment variables"
+        )
+    if parts.query or parts.fragment:
+        raise StoreConfigError(uri, "has a '?' or '#' part: give options apart from the URI")
+    if parts.scheme in ("s3", "gs", "az") and not parts.hostname:
+        raise StoreConfigError(uri, f"names no bucket: write {parts.scheme}://BUCKET/PREFIX")
+    if parts.scheme == "file" and (parts.netloc not in ("", "localhost") or not parts.path.startswith("/")):
+        raise StoreConfigError(uri, "is no absolute path: write file:///PATH, with three slashes")
+    if ".." in parts.path.split("/"):
+        raise StoreConfigError(uri, "must not hold '..'")
+    return parts.scheme
+
+
+def _local(uri: str, *, create: bool) -> LocalStore:
+    path = Path(urlsplit(uri).path)
+    if path.exists() and not path.is_dir():
+        raise StoreConfigError(uri, "is a file; a directory is needed")
+    if not create and not path.exists():
+        raise MissingBucketError(uri, "there is no such directory")
+    return LocalStore(path, mkdir=True)
+
+
+def _remote(uri: str, scheme: str, options: StoreOptions, policy: RetryPolicy) -> ObjectStore:
+    given = {
+        "endpoint": options.endpoint,
+        "region": options.region,
+        "access_key_id": options.access_key_id,
+        "secret_access_key": options.secret_access_key,
+        "session_token": options.session_token,
+    }
+    config = {key: value for key, value in given.items() if value is not None}
+    if scheme != "s3" and config:
+        raise StoreConfigError(uri, f"{', '.join(sorted(config))}: these options are for s3:// only")
+    if (options.access_key_id is None) != (options.secret_access_key is None):
+        raise StoreConfigError(uri, "access_key_id and secret_access_key go together: give both or none")
+    if options.endpoint is not None and not options.endpoint.startswith(("http://", "https://")):
+        raise StoreConfigError(uri, f"endpoint {options.endpoint!r} must begin with http:// or https://")
+    return from_url(  # type: ignore[call-overload, no-any-return]
+        uri,
+        config=config,
+        client_options={
+            "allow_http": bool(options.endpoint and options.endpoint.startswith("http://")),
+            "timeout": timedelta(seconds=policy.request_timeout),
+            "connect_timeout": timedelta(seconds=policy.connect_timeout),
+        },
+        # Tries are counted in one place: Store._tried.
+        retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=policy.request_timeout)},
+    )
+
+
+_BAD_CREDENTIALS = (
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "InvalidToken",
+    "ExpiredToken",
+    "XAdminUserNotFound",  # what versitygw says, as a 404, of a key that it does not know
+)
+
+
+def _translated(uri: str, kind: str, name: str, error: Exception) -> StoreError:
+    text = str(error)
+    if "NoSuchBucket" in text or "bucket does not exist" in text or "ContainerNotFound" in text:
+        return MissingBucketError(uri, "there is no such bucket: create it, or correct the URI")
+    if isinstance(error, obstore_errors.UnauthenticatedError) or any(code in text for code in _BAD_CREDENTIALS):
+        return BadCredentialsError(
+            uri, f"does not accept the credentials: check access key and secret ({_first_line(error)})"
+        )
+    if isinstance(error, FileNotFoundError | obstore_errors.NotFoundError):
+        return ObjectMissingError(uri, f"has no object {name}")
+    if isinstance(error, obstore_errors.PermissionDeniedError | PermissionError) or any(
+        sign in text for sign in ("AccessDenied", "403 Forbidden", "os error 13")
+    ):
+        return AccessDeniedError(
+            uri, f"does not allow to {kind} {name}: check the key's permissions ({_first_line(error)})"
+        )
+    if "kind: Connect" in text or "dns error" in text or "error trying to connect" in text:
+        return StoreUnreachableError(uri, f"does not answer: check the endpoint and the network ({_first_line(error)})")
+    if "No space left" in text or "os error 28" in text:
+        return StoreUnavailableError(uri, f"is full: cannot {kind} {name}")
+    return StoreUnavailableError(uri, f"failed to {kind} {name}: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0][:300]
+
+
+def _paged(names: Iterable[str]) -> Iterator[list[str]]:
+    page: list[str] = []
+    for name in names:
+        page.append(name)
+        if len(page) == PAGE:
+            yield page
+            page = []
+    if page:
+        yield page
