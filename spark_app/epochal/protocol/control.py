@@ -1,0 +1,222 @@
+"""What controller and driver say to each other: over HTTP, and in the file that a driver is started with.
+
+The controller decides, the driver does local work and reports. Both sides import these types, so neither can misspell.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from epochal.protocol.barrier import CheckpointBarrier
+from epochal.protocol.documents import EpochField, GenerationField, ParentField
+from epochal.protocol.epochs import NO_EPOCH
+
+Micros = Annotated[int, Meta(ge=0)]
+"""A moment: microseconds since 1970, UTC."""
+
+
+class _Message(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+class CheckpointRequest(_Message, frozen=True):
+    """Body of ``POST /v1/checkpoints``. The same one twice is one checkpoint."""
+
+    generation: GenerationField
+    barrier: CheckpointBarrier
+
+
+class RefusalReason(StrEnum):
+    """Why a driver does not take a barrier."""
+
+    STALE_GENERATION = "StaleGeneration"
+    STALE_EPOCH = "StaleEpoch"
+    CHECKPOINT_IN_FLIGHT = "CheckpointInFlight"
+    NOT_RUNNING = "NotRunning"
+
+
+class Refusal(_Message, frozen=True):
+    """Answer of 409: the barrier was understood, and is not taken."""
+
+    reason: RefusalReason
+    message: str
+
+
+class OperatorEvent(StrEnum):
+    """What an operator goes through in a checkpoint, in this order."""
+
+    STARTED_ALIGNMENT = "STARTED_ALIGNMENT"
+    STARTED_CHECKPOINTING = "STARTED_CHECKPOINTING"
+    FINISHED_OPERATOR_SETUP = "FINISHED_OPERATOR_SETUP"
+    FINISHED_SYNC = "FINISHED_SYNC"
+    COMPLETED = "COMPLETED"
+    FINISHED_COMMIT = "FINISHED_COMMIT"
+
+
+class OperatorReport(_Message, frozen=True):
+    """One operator's part in a checkpoint. Spans: alignment, sync, async and committing lie between its events."""
+
+    name: str
+    kind: str
+    events: dict[OperatorEvent, Micros] = {}
+    bytes: int = 0
+    rows: int = 0
+    watermark: int | None = None
+    skipped: bool = False
+
+
+class CheckpointState(StrEnum):
+    IN_PROGRESS = "InProgress"
+    COMMITTING = "Committing"
+    READY = "Ready"
+    FAILED = "Failed"
+
+
+class CheckpointReport(_Message, frozen=True):
+    """Answer of ``POST``, ``GET`` and ``DELETE`` on ``/v1/checkpoints``.
+
+    From ``Committing`` on the epoch is published; ``Ready`` says that its sinks have committed, too.
+    """
+
+    epoch: EpochField
+    generation: GenerationField
+    then_stop: bool
+    state: CheckpointState
+    started: Micros
+    finished: Micros | None = None
+    message: str = ""
+    bytes: int = 0
+    operators: tuple[OperatorReport, ...] = ()
+
+    @property
+    def operators_done(self) -> int:
+        return sum(OperatorEvent.COMPLETED in operator.events for operator in self.operators)
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+class DriverPhase(StrEnum):
+    STARTING = "Starting"
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    FAILED = "Failed"
+
+
+class SourceReport(_Message, frozen=True):
+    """``lag`` is how far event time is behind the clock, in seconds; None before the first row with a time."""
+
+    name: str
+    batch: int
+    rows: int
+    rows_per_second: float
+    batch_seconds: float
+    watermark: int | None = None
+    lag: float | None = None
+    idle: bool = False
+    finished: bool = False
+
+
+class SinkReport(_Message, frozen=True):
+    name: str
+    rows_committed: int
+
+
+class DriverStatus(_Message, frozen=True):
+    """Answer of ``GET /v1/status``.
+
+    ``restored_epoch`` is what this generation began with (0: empty), ``newest_number`` the highest epoch number that it
+    saw in the store, sealed ones included; both None until it has restored. ``finished``: every source has ended.
+    """
+
+    namespace: str
+    job: str
+    generation: GenerationField
+    phase: DriverPhase
+    started: Micros
+    message: str = ""
+    restored_epoch: ParentField | None = None
+    newest_number: ParentField | None = None
+    skipped_epochs: dict[str, str] = {}
+    finished: bool = False
+    sources: tuple[SourceReport, ...] = ()
+    sinks: tuple[SinkReport, ...] = ()
+    late_rows: int = 0
+    state_bytes: int = 0
+    checkpoint: CheckpointReport | None = None
+    edges: tuple[tuple[str, str], ...] = ()
+
+
+# --- starting a driver ------------------------------------------------------------------------------------------------
+
+
+class StorageConfig(_Message, frozen=True):
+    """Where checkpoints go. Credentials come by environment, never in here."""
+
+    uri: str
+    endpoint: str | None = None
+    region: str | None = None
+
+
+class RestoreConfig(_Message, frozen=True):
+    """What the controller knows and wants when it starts a generation: :class:`epochal.protocol.start.StartRequest`."""
+
+    known: ParentField = NO_EPOCH
+    issued: ParentField = NO_EPOCH
+    back_to: ParentField | None = None
+    savepoint: str | None = None
+    allow_empty: bool = False
+
+
+class PipelineConfig(_Message, frozen=True):
+    """Either ``module`` (``package.module:function``, importable) or ``file`` (a path, with ``function``)."""
+
+    module: str | None = None
+    file: str | None = None
+    function: str = "build"
+    parameters: dict[str, str] = {}
+
+
+class DriverConfig(_Message, frozen=True):
+    """The file that a driver is started with: ``python -m epochal.driver CONFIG.json``.
+
+    The control server's bearer token is in the environment variable ``EPOCHAL_TOKEN``. ``port`` 0 takes a free one;
+    ``ready_file`` is then written (atomically) with the address, ``http://host:port``.
+    """
+
+    namespace: str
+    job: str
+    generation: GenerationField
+    storage: StorageConfig
+    pipeline: PipelineConfig
+    restore: RestoreConfig = RestoreConfig()
+    spark_conf: dict[str, str] = {}
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    ready_file: str | None = None
+    work_dir: str | None = None
+
+
+EXIT_STOPPED = 0
+"""The driver stopped as asked: its last checkpoint is published."""
+
+EXIT_FAILED = 1
+"""The pipeline failed; a new generation may work."""
+
+EXIT_MISCONFIGURED = 2
+"""Something that no restart mends: the pipeline, a name, the store's credentials."""
+
+EXIT_FENCED = 3
+"""A newer generation has taken over."""
+
+EXIT_NOTHING_TO_RESTORE = 4
+"""There was state and none of it can be restored; starting empty was not allowed."""
+
+ExitCode = Literal[0, 1, 2, 3, 4]
+
+TOKEN_VARIABLE = "EPOCHAL_TOKEN"
