@@ -31,6 +31,8 @@ class CheckpointBarrier(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
                 f"a barrier needs 1 <= min_epoch <= epoch <= {MAX_EPOCH}, "
                 f"not min_epoch {self.min_epoch} and epoch {self.epoch}"
             )
+        if self.timestamp < 0:
+            raise InvalidBarrierError(f"a barrier's timestamp is not before 1970: {self.timestamp}")
 
 
 def encode_barrier(barrier: CheckpointBarrier) -> bytes:
@@ -41,7 +43,7 @@ def decode_barrier(data: bytes) -> CheckpointBarrier:
     """Read a barrier from the wire; anything missing, unknown or of the wrong type is an error that names it."""
     try:
         return msgspec.json.decode(data, type=CheckpointBarrier)
-    except msgspec.DecodeError as error:  # a ValidationError is one, too
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # a ValidationError is the first, too
         raise InvalidBarrierError(f"not a barrier: {error}") from error
 
 

@@ -9,6 +9,7 @@ does not understand in full: guessing at half a manifest would lose data later, 
 """
 
 import hashlib
+import json
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -19,11 +20,13 @@ from epochal.protocol.errors import (
     ChecksumError,
     DocumentError,
     InvalidDocumentError,
+    InvalidNameError,
     MalformedDocumentError,
     TruncatedDocumentError,
     UnknownVersionError,
     WrongKindError,
 )
+from epochal.protocol.paths import JobPaths, StateName, check_label
 
 VERSION = 1
 
@@ -101,6 +104,22 @@ class Manifest(_Body, frozen=True):
     then_stop: bool
     operators: dict[str, OperatorState]
 
+    def __post_init__(self) -> None:
+        """Called by the decoder, too: a manifest that contradicts itself, or points out of its job, is none."""
+        if not self.parent < self.epoch or not self.min_epoch <= self.epoch:
+            raise ValueError(
+                f"epoch {self.epoch} needs an older parent, not {self.parent}, and a min_epoch up to it, "
+                f"not {self.min_epoch}"
+            )
+        paths = JobPaths(self.namespace, self.job)
+        for operator, state in self.operators.items():
+            check_label("operator", operator)
+            for table in state.tables:
+                check_label("table", table)
+        for name in self.objects():
+            if not isinstance(paths.parse(name), StateName):
+                raise InvalidNameError(f"object {name!r} is no state object")
+
     def objects(self) -> set[str]:
         """The names of all state objects that this epoch needs."""
         return {
@@ -164,7 +183,13 @@ class _Envelope(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode(document: Document) -> bytes:
-    body = msgspec.json.encode(document, order="sorted")
+    """The object's bytes. What could not be read back is refused here, while its writer can still act on it."""
+    kind = type(document)
+    try:
+        body = msgspec.json.encode(document, order="sorted")
+        msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise InvalidDocumentError(f"new {kind.__name__}", str(error)) from error
     envelope = _Envelope(type(document).__name__, VERSION, _sha256(body), msgspec.Raw(body))
     return msgspec.json.encode(envelope) + b"\n"
 
@@ -193,7 +218,21 @@ def decode_any(name: str, data: bytes) -> Document:
         raise ChecksumError(
             name, "its content is not what was written (SHA-256 differs): the object was damaged or edited"
         )
-    return _decode_json(name, bytes(envelope.body), kind)
+    document = _decode_json(name, bytes(envelope.body), kind)
+    _refuse_repeated_keys(name, data)
+    return document
+
+
+def _refuse_repeated_keys(name: str, data: bytes) -> None:
+    """JSON readers differ in which of two equal keys they take, and people may read manifests with any of them."""
+
+    def unique(pairs: list[tuple[str, object]]) -> None:
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) < len(keys):
+            repeated = next(key for key in keys if keys.count(key) > 1)
+            raise InvalidDocumentError(name, f"has the key {repeated!r} twice in one object")
+
+    json.loads(data, object_pairs_hook=unique)
 
 
 _T = TypeVar("_T")
@@ -211,7 +250,8 @@ def _decode_json(name: str, data: bytes, kind: type[_T]) -> _T:
 def _not_json(name: str, data: bytes, error: Exception) -> DocumentError:
     if not data.strip():
         return TruncatedDocumentError(name, "is empty: the write was cut off")
-    if data.lstrip().startswith(b"{") and not data.endswith(b"}\n"):
+    # A damaged quote can look like a missing end, too; but a document that was written to its end has this end.
+    if "truncated" in str(error) and not data.endswith(b"}\n"):
         return TruncatedDocumentError(name, f"ends after {len(data)} bytes, in the middle of its document")
     return MalformedDocumentError(name, f"is no JSON document: {error}")
 

@@ -75,6 +75,14 @@ class AccessDeniedError(StoreError):
     """The store knows who is asking, and says no."""
 
 
+class StoreFullError(StoreError):
+    """There is no room left. Not tried again: it does not get better within seconds."""
+
+
+class StoreRefusedError(StoreError):
+    """The store answers, and does not take the request as it is: a wrong region, or a server that cannot do it."""
+
+
 class StoreUnreachableError(StoreError):
     """Nothing answers at the store's endpoint."""
 

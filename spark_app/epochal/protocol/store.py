@@ -5,6 +5,9 @@ growing pauses between them and one deadline over all; what a store says is turn
 :mod:`epochal.protocol.errors`, which tell wrong credentials, a missing bucket and an unreachable endpoint apart.
 """
 
+import html
+import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +30,8 @@ from epochal.protocol.errors import (
     ObjectMissingError,
     StoreConfigError,
     StoreError,
+    StoreFullError,
+    StoreRefusedError,
     StoreUnavailableError,
     StoreUnreachableError,
 )
@@ -41,7 +46,8 @@ PAGE = 1000
 class RetryPolicy:
     """How long to go on asking a store that does not answer, or answers with errors."""
 
-    tries: int = 8
+    # Enough for the deadline to be what counts: with fewer, a store that refuses at once is given up after seconds.
+    tries: int = 20
     first_pause: float = 0.1
     longest_pause: float = 5.0
     deadline: float = 30.0
@@ -97,6 +103,7 @@ class Store:
         self._backend = backend
         self._retry = retry or RetryPolicy()
         self._sleep = sleep
+        self._counting = threading.Lock()
 
     def get(self, name: str) -> bytes:
         """The whole object; :class:`ObjectMissingError` if there is none."""
@@ -116,13 +123,15 @@ class Store:
                 return False
             return True
 
-        while not self._tried("create", name, put):
+        for _ in range(self._retry.tries):
+            if self._tried("create", name, put):
+                return Created()
             try:
                 existing = self.get(name)
             except ObjectMissingError:
                 continue  # deleted since: the name is free again
             return Created() if existing == data else Exists(existing)
-        return Created()
+        raise StoreUnavailableError(self.uri, f"contradicts itself: {name} can be neither created nor read")
 
     def list_names(self, prefix: str, *, after: str | None = None) -> list[str]:
         return [info.name for info in self.list_objects(prefix, after=after)]
@@ -135,7 +144,7 @@ class Store:
             stream = obstore.list(self._backend, prefix, offset=after, chunk_size=PAGE)
             for number, page in enumerate(stream):
                 if number:
-                    self.requests["list"] += 1  # the first page is counted with the request itself
+                    self._count("list")  # the first page is counted with the request itself
                 found.extend(ObjectInfo(meta["path"], meta["size"]) for meta in page)
             return found
 
@@ -149,23 +158,37 @@ class Store:
     def _delete_page(self, page: "list[str]") -> None:
         try:
             obstore.delete(self._backend, page)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            self._raise_unless_object_missing(page[0], error)
             # A disk stops at the first missing one; a bucket does not mind.
             for name in page:
                 try:
                     obstore.delete(self._backend, name)
-                except FileNotFoundError:
-                    continue
+                except FileNotFoundError as missing:
+                    self._raise_unless_object_missing(name, missing)
+
+    def _raise_unless_object_missing(self, name: str, error: Exception) -> None:
+        """A missing bucket and an unknown key come as "not found", too; to take them for done would hide them."""
+        translated = _translated(self.uri, "delete", name, error)
+        if not isinstance(translated, ObjectMissingError):
+            raise translated from error
 
     def check(self) -> None:
         """Ask for one listing, so that a wrong bucket, key or endpoint is told before anything depends on it."""
+        if isinstance(self._backend, LocalStore) and not _local_path(self.uri).is_dir():
+            # A disk lists a missing directory as an empty one.
+            raise MissingBucketError(self.uri, _NO_DIRECTORY)
         self._tried("list", "", lambda: next(iter(obstore.list(self._backend, chunk_size=1)), None))
+
+    def _count(self, kind: str) -> None:
+        with self._counting:
+            self.requests[kind] += 1
 
     def _tried(self, kind: str, name: str, request: Callable[[], _T]) -> _T:
         """Make one request, again where that may help."""
 
         def once() -> _T:
-            self.requests[kind] += 1
+            self._count(kind)
             try:
                 return request()
             except StoreError:
@@ -202,7 +225,7 @@ def open_store(
         else:
             backend = _remote(uri, scheme, options or StoreOptions(), policy)
     except (obstore_errors.BaseError, ValueError, OSError) as error:
-        raise StoreConfigError(uri, f"cannot be opened: {_first_line(error)}") from error
+        raise StoreConfigError(uri, f"cannot be opened: {_said(error)}") from error
     return Store(backend, uri=uri, retry=policy)
 
 
@@ -221,21 +244,40 @@ def _checked_scheme(uri: str) -> str:
         )
     if parts.query or parts.fragment:
         raise StoreConfigError(uri, "has a '?' or '#' part: give options apart from the URI")
-    if parts.scheme in ("s3", "gs", "az") and not parts.hostname:
-        raise StoreConfigError(uri, f"names no bucket: write {parts.scheme}://BUCKET/PREFIX")
+    if parts.scheme in ("s3", "gs", "az") and not _BUCKET.fullmatch(parts.netloc):
+        raise StoreConfigError(
+            uri,
+            f"names no bucket: write {parts.scheme}://BUCKET/PREFIX, "
+            "with 3 to 63 of a-z, 0-9, '.', '_' and '-' for the bucket",
+        )
     if parts.scheme == "file" and (parts.netloc not in ("", "localhost") or not parts.path.startswith("/")):
         raise StoreConfigError(uri, "is no absolute path: write file:///PATH, with three slashes")
-    if ".." in parts.path.split("/"):
-        raise StoreConfigError(uri, "must not hold '..'")
+    if not _PLAIN_PATH.fullmatch(parts.path):
+        # Stores differ in what they make of anything else: one takes '%2e%2e' for a name, the next for a way out.
+        raise StoreConfigError(
+            uri, "has a path that not every store takes literally: use letters, digits and '.', '_', '-', '+', '=', '@'"
+        )
+    segments = parts.path.removeprefix("/").removesuffix("/").split("/")
+    if segments != [""] and any(segment in ("", ".", "..") for segment in segments):
+        raise StoreConfigError(uri, "has an empty, '.' or '..' segment in its path")
     return parts.scheme
 
 
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9._+=@/-]*")
+_NO_DIRECTORY = "there is no such directory: create it, or correct the URI"
+
+
+def _local_path(uri: str) -> Path:
+    return Path(urlsplit(uri).path)
+
+
 def _local(uri: str, *, create: bool) -> LocalStore:
-    path = Path(urlsplit(uri).path)
+    path = _local_path(uri)
     if path.exists() and not path.is_dir():
         raise StoreConfigError(uri, "is a file; a directory is needed")
     if not create and not path.exists():
-        raise MissingBucketError(uri, "there is no such directory")
+        raise MissingBucketError(uri, _NO_DIRECTORY)
     return LocalStore(path, mkdir=True)
 
 
@@ -274,33 +316,47 @@ _BAD_CREDENTIALS = (
     "ExpiredToken",
     "XAdminUserNotFound",  # what versitygw says, as a 404, of a key that it does not know
 )
+_NO_BUCKET = ("NoSuchBucket", "bucket does not exist", "ContainerNotFound")
+_DENIED = ("AccessDenied", "403 Forbidden", "os error 13")
+_NO_ANSWER = ("kind: Connect", "dns error", "error trying to connect")
+_FULL = ("No space left", "os error 28", "Disk quota exceeded", "os error 122")
 
 
 def _translated(uri: str, kind: str, name: str, error: Exception) -> StoreError:
+    """Our error for what a store said. The order matters: "not found" is also said of buckets and of keys."""
     text = str(error)
-    if "NoSuchBucket" in text or "bucket does not exist" in text or "ContainerNotFound" in text:
+
+    def says(signs: tuple[str, ...]) -> bool:
+        return any(sign in text for sign in signs)
+
+    what = f"{kind} {name}".rstrip()
+    said = _said(error)
+    if says(_NO_BUCKET):
         return MissingBucketError(uri, "there is no such bucket: create it, or correct the URI")
-    if isinstance(error, obstore_errors.UnauthenticatedError) or any(code in text for code in _BAD_CREDENTIALS):
-        return BadCredentialsError(
-            uri, f"does not accept the credentials: check access key and secret ({_first_line(error)})"
-        )
+    if isinstance(error, obstore_errors.UnauthenticatedError) or says(_BAD_CREDENTIALS):
+        return BadCredentialsError(uri, f"does not accept the credentials: check access key and secret ({said})")
     if isinstance(error, FileNotFoundError | obstore_errors.NotFoundError):
         return ObjectMissingError(uri, f"has no object {name}")
-    if isinstance(error, obstore_errors.PermissionDeniedError | PermissionError) or any(
-        sign in text for sign in ("AccessDenied", "403 Forbidden", "os error 13")
-    ):
-        return AccessDeniedError(
-            uri, f"does not allow to {kind} {name}: check the key's permissions ({_first_line(error)})"
-        )
-    if "kind: Connect" in text or "dns error" in text or "error trying to connect" in text:
-        return StoreUnreachableError(uri, f"does not answer: check the endpoint and the network ({_first_line(error)})")
-    if "No space left" in text or "os error 28" in text:
-        return StoreUnavailableError(uri, f"is full: cannot {kind} {name}")
-    return StoreUnavailableError(uri, f"failed to {kind} {name}: {_first_line(error)}")
+    if isinstance(error, obstore_errors.PermissionDeniedError | PermissionError) or says(_DENIED):
+        return AccessDeniedError(uri, f"does not allow to {what}: check the permissions of key or user ({said})")
+    if says(_NO_ANSWER):
+        return StoreUnreachableError(uri, f"does not answer: check the endpoint and the network ({said})")
+    if says(_FULL):
+        return StoreFullError(uri, f"is full, cannot {what}: make room, or let cleanup keep fewer epochs")
+    if isinstance(error, obstore_errors.InvalidPathError):
+        return StoreRefusedError(uri, f"refused to {what}: that is no object name ({said})")
+    if (status := re.search(r"status code: 4(\d\d)", text)) and status[1] not in ("08", "09", "25", "29"):
+        return StoreRefusedError(uri, f"refused to {what}: check region, endpoint and options ({said})")
+    return StoreUnavailableError(uri, f"failed to {what}: {said}")
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0][:300]
+def _said(error: Exception) -> str:
+    """What the store said, short and without what differs each time."""
+    text = str(error).split("\n\nDebug source:", 1)[0]
+    code, message = (re.search(rf"<{tag}>([^<]*)</{tag}>", text) for tag in ("Code", "Message"))
+    if code:
+        return f"{code[1]}: {html.unescape(message[1])}" if message else code[1]
+    return re.sub(r" in [0-9.]+(?:ns|µs|ms|s)\b", "", text.strip().split("\n", 1)[0])[:300]
 
 
 def _paged(names: Iterable[str]) -> Iterator[list[str]]:
