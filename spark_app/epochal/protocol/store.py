@@ -317,7 +317,7 @@ _BAD_CREDENTIALS = (
     "XAdminUserNotFound",  # what versitygw says, as a 404, of a key that it does not know
 )
 _NO_BUCKET = ("NoSuchBucket", "bucket does not exist", "ContainerNotFound")
-_DENIED = ("AccessDenied", "403 Forbidden", "os error 13")
+_DENIED = ("AccessDenied", "403 Forbidden", "os error 13", "(os error 1)", "(os error 30)")
 _NO_ANSWER = ("kind: Connect", "dns error", "error trying to connect")
 _FULL = ("No space left", "os error 28", "Disk quota exceeded", "os error 122")
 
