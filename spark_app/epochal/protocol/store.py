@@ -343,7 +343,7 @@ def _translated(uri: str, kind: str, name: str, error: Exception) -> StoreError:
         return StoreUnreachableError(uri, f"does not answer: check the endpoint and the network ({said})")
     if says(_FULL):
         return StoreFullError(uri, f"is full, cannot {what}: make room, or let cleanup keep fewer epochs")
-    if isinstance(error, obstore_errors.InvalidPathError):
+    if isinstance(error, obstore_errors.InvalidPathError) or says(("Could not parse path",)):
         return StoreRefusedError(uri, f"refused to {what}: that is no object name ({said})")
     if (status := re.search(r"status code: 4(\d\d)", text)) and status[1] not in ("08", "09", "25", "29"):
         return StoreRefusedError(uri, f"refused to {what}: check region, endpoint and options ({said})")
