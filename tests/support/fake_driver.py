@@ -68,7 +68,7 @@ from epochal.protocol.documents import (
 from epochal.protocol.epochs import NO_EPOCH, Epoch
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.publish import Fenced, Published, publish, record_commit
-from epochal.protocol.resolve import Found, NothingToRestore, newest_epoch_number
+from epochal.protocol.resolve import Found, NothingToRestore, newest_epoch_number, read_savepoint
 from epochal.protocol.start import StartRequest, start_generation
 from epochal.protocol.store import Store, StoreOptions, open_store
 from epochal.runtime.control_server import ControlServer
@@ -115,8 +115,11 @@ class Job:
 
     base: int = 0
     since: float = field(default_factory=time.monotonic)
+    stopped: bool = False
 
     def count(self, script: Script) -> int:
+        if self.stopped:
+            return self.base
         count = self.base + int((time.monotonic() - self.since) * script.rate)
         return min(count, script.rows) if script.rows else count
 
@@ -148,12 +151,15 @@ class FakeEngine:
     def begin(self) -> None:
         time.sleep(self.script.starting)
         restore, config = self.config.restore, self.config
+        back_to = restore.back_to
+        if restore.savepoint is not None:
+            back_to = read_savepoint(self.store, self.paths, restore.savepoint).epoch
         record = GenerationRecord(
             generation=config.generation,
             claim=self.claim,
             created=micros(),
             writer="fake",
-            back_to=restore.back_to,
+            back_to=back_to,
             savepoint=restore.savepoint,
         )
         request = StartRequest(
@@ -261,7 +267,7 @@ class FakeEngine:
             return
         count = self.job.count(self.script)
         if barrier.then_stop:
-            self.job = Job(base=count, since=float("inf"))
+            self.job = Job(base=count, stopped=True)
             self._status = msgspec.structs.replace(self._status, phase=DriverPhase.STOPPING)
         begun = micros()
         manifest = self._manifest(request, count)

@@ -1,0 +1,398 @@
+"""The life of a job: starting drivers, following them, replacing them, stopping. Pure: no clock, no client, no store.
+
+:func:`decide` looks after the driver, and asks :func:`epochal.protocol.progress.progress` about checkpoints whenever
+there is a driver that could make one, or an epoch in flight whose fate is open. One action a tick; the record is stored
+before the action is carried out, so a controller that dies in between decides the same again.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import assert_never
+
+from epochal.protocol.control import (
+    EXIT_MISCONFIGURED,
+    EXIT_NOTHING_TO_RESTORE,
+    CheckpointReport,
+    DriverPhase,
+    DriverStatus,
+    RestoreConfig,
+)
+from epochal.protocol.decision import (
+    Action,
+    CleanupState,
+    DriverLost,
+    Fate,
+    NoCleanup,
+    Nothing,
+    Observation,
+    Reason,
+    Record,
+    Recover,
+    Seconds,
+    Stop,
+)
+from epochal.protocol.epochs import NO_EPOCH, Generation, next_generation
+from epochal.protocol.progress import begin_generation, progress, request_stop, restored
+from epochal_operator.job import DesiredState, JobSpec
+
+STOP_GRACE: Seconds = 60.0
+"""How long a driver may take to leave after its last checkpoint."""
+
+
+class JobPhase(StrEnum):
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    FINISHED = "Finished"
+    FAILED = "Failed"
+
+
+class LifeReason(StrEnum):
+    """Why a driver is started, replaced or left alone; as :class:`Reason` is for checkpoints."""
+
+    STARTING = "Starting"
+    RESTORED = "Restored"
+    RESTART_SCHEDULED = "RestartScheduled"
+    BACKING_OFF = "BackingOff"
+    ENDING_DRIVER = "EndingDriver"
+    DRIVER_LEAVING = "DriverLeaving"
+    SOURCES_FINISHED = "SourcesFinished"
+    RESTARTS_EXHAUSTED = "RestartsExhausted"
+    MISCONFIGURED = "Misconfigured"
+    NOTHING_TO_RESTORE = "NothingToRestore"
+    RESUMING = "Resuming"
+    ENDED = "Ended"
+
+
+# --- what is written down ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarts:
+    """``in_a_row`` without a healthy time between them."""
+
+    in_a_row: int = 0
+    total: int = 0
+    not_before: Seconds = 0.0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """All that a controller writes down about a job.
+
+    ``restored`` says that the present generation has restored, and the record knows what. ``went_back`` is the wish to
+    go back that was carried out, so that it is not carried out again. ``finished``: every source has ended.
+    """
+
+    checkpoints: Record
+    phase: JobPhase = JobPhase.PENDING
+    message: str = ""
+    restarts: Restarts = field(default_factory=Restarts)
+    restored: bool = False
+    running_since: Seconds | None = None
+    silent_since: Seconds | None = None
+    went_back: str | None = None
+    finished: bool = False
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DriverAbsent:
+    """No driver of the record's generation was ever started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverEnded:
+    """``code`` is None where nobody knows, as after a lost node. ``message`` is what it said last."""
+
+    generation: Generation
+    code: int | None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverUp:
+    """``status`` is None if it does not answer (yet)."""
+
+    generation: Generation
+    status: DriverStatus | None
+
+
+Driver = DriverAbsent | DriverEnded | DriverUp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """``newest_generation`` is the store's; looked at only when a driver says that it was fenced."""
+
+    driver: Driver = DriverAbsent()
+    fate: Fate = field(default_factory=DriverLost)
+    cleanup: CleanupState = field(default_factory=NoCleanup)
+    report: CheckpointReport | None = None
+    newest_generation: Generation | None = None
+
+
+# --- what to do -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartDriver:
+    generation: Generation
+    restore: RestoreConfig
+
+
+@dataclass(frozen=True, slots=True)
+class EndDriver:
+    """End whatever driver runs, now. Nothing is lost but the work since the newest epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Store ``job`` first, then carry out ``action``."""
+
+    action: Action | StartDriver | EndDriver
+    job: JobRecord
+    reason: Reason | LifeReason
+    message: str
+
+
+# --- the decision -----------------------------------------------------------------------------------------------------
+
+
+def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    """What to do next. The order of the branches is the meaning."""
+    job = _with_wishes(spec, job)
+    if job.phase is JobPhase.FAILED:
+        return _rest(job, seen)
+    if job.checkpoints.stopped:
+        return _stopped(spec, job, seen, now)
+    if job.phase in (JobPhase.PENDING, JobPhase.RESTARTING):
+        return _waiting_to_start(spec, job, seen, now)
+    match seen.driver:
+        case DriverAbsent() if job.phase is JobPhase.STARTING and not job.checkpoints.stop:
+            # Written down and not done: this controller, or the one before it, ended in between.
+            return _start(spec, job, seen, now)
+        case DriverAbsent() | DriverEnded():
+            return _driver_gone(spec, job, seen, now)
+        case DriverUp(generation=generation) if generation != job.checkpoints.generation:
+            message = f"ending the driver of generation {generation}: {job.checkpoints.generation} is the one to run"
+            return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+        case DriverUp(status=None):
+            return _silent(spec, job, seen, now)
+        case DriverUp(status=status):
+            assert status is not None
+            return _answering(spec, job, seen, status, now)
+        case _:
+            assert_never(seen.driver)
+
+
+def resumed(job: JobRecord) -> JobRecord:
+    """The record when somebody starts a job again that had finished, failed or was restarting: counting begins
+    anew."""
+    if job.phase in (JobPhase.FAILED, JobPhase.RESTARTING):
+        job = replace(job, phase=JobPhase.RESTARTING)
+    restarts = replace(job.restarts, in_a_row=0, not_before=0.0)
+    return replace(job, finished=False, restarts=restarts, message="")
+
+
+def _with_wishes(spec: JobSpec, job: JobRecord) -> JobRecord:
+    record = job.checkpoints
+    if spec.restore.wish is None and job.went_back is not None:
+        job = replace(job, went_back=None)
+    if spec.state is DesiredState.SUSPENDED or job.finished:
+        if record.stop or record.stopped:
+            return job
+        stopping = JobPhase.STOPPING if job.phase is JobPhase.RUNNING else job.phase
+        return replace(job, checkpoints=request_stop(record), phase=stopping)
+    if record.stop and not (record.in_flight and record.in_flight.then_stop):
+        # The wish was taken back before its barrier was sent.
+        phase = JobPhase.RUNNING if job.phase is JobPhase.STOPPING else job.phase
+        return replace(job, checkpoints=replace(record, stop=False), phase=phase)
+    return job
+
+
+# --- without a driver -------------------------------------------------------------------------------------------------
+
+
+def _rest(job: JobRecord, seen: Seen) -> Step:
+    if isinstance(seen.driver, DriverUp):
+        return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=job.message)
+    return Step(action=Nothing(), job=job, reason=LifeReason.ENDED, message=job.message)
+
+
+def _stopped(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    if isinstance(seen.driver, DriverUp):
+        since = job.checkpoints.last_checkpoint or 0.0
+        if 0 <= now - since <= STOP_GRACE:
+            message = "its last checkpoint is made: waiting for the driver to leave"
+            return Step(action=Nothing(), job=job, reason=LifeReason.DRIVER_LEAVING, message=message)
+        return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message="ending the stopped driver")
+    if spec.state is DesiredState.RUNNING and not job.finished:
+        job = replace(job, phase=JobPhase.PENDING, checkpoints=replace(job.checkpoints, stopped=False))
+        return Step(action=Nothing(), job=job, reason=LifeReason.RESUMING, message="resuming a stopped job")
+    newest = job.checkpoints.newest_completed
+    message = (
+        f"{'finished' if job.finished else 'stopped'} with epoch {newest}" if newest else "stopped without an epoch"
+    )
+    job = replace(job, phase=JobPhase.FINISHED if job.finished else JobPhase.STOPPED, message=message)
+    return Step(action=Nothing(), job=job, reason=Reason.STOPPED, message=message)
+
+
+def _waiting_to_start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    if isinstance(seen.driver, DriverUp):
+        # Never two drivers: the old one is ended, and seen to have ended, before a new generation begins.
+        message = f"ending the driver of generation {seen.driver.generation}"
+        return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+    # There is no driver any more that could be at an epoch which the record has given up.
+    job = replace(job, checkpoints=replace(job.checkpoints, recovering=False))
+    if job.checkpoints.stop or job.checkpoints.in_flight:
+        return _checkpoints(spec, job, seen, now, ready=False)
+    left = job.restarts.not_before - now
+    if 0 < left <= spec.restart_policy.max_backoff:
+        message = f"restarting in {left:.1f} s: {job.restarts.message}"
+        return Step(action=Nothing(), job=job, reason=LifeReason.BACKING_OFF, message=message)
+    return _start(spec, job, seen, now)
+
+
+def _start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    record = job.checkpoints
+    generation = next_generation(Generation(max(record.generation, seen.newest_generation or 0)))
+    wish = spec.restore if spec.restore.wish != job.went_back else None
+    restore = RestoreConfig(
+        known=record.newest_completed,
+        issued=record.issued,
+        back_to=wish.from_epoch if wish else None,
+        savepoint=wish.from_savepoint if wish else None,
+        allow_empty=spec.restore.allow_empty_start,
+    )
+    job = replace(
+        job,
+        checkpoints=begin_generation(record, generation, now),
+        phase=JobPhase.STARTING,
+        message="",
+        restored=False,
+        running_since=None,
+        silent_since=None,
+    )
+    message = f"starting generation {generation}"
+    return Step(action=StartDriver(generation, restore), job=job, reason=LifeReason.STARTING, message=message)
+
+
+def _driver_gone(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    if job.checkpoints.stop or job.checkpoints.in_flight:
+        return _checkpoints(spec, job, seen, now, ready=False)
+    return _ended(spec, job, seen, now)
+
+
+def _ended(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    """A driver has ended that should not have: restart it, unless no restart can mend it."""
+    code, said = (
+        (seen.driver.code, seen.driver.message) if isinstance(seen.driver, DriverEnded) else (None, "it is gone")
+    )
+    if code in (EXIT_MISCONFIGURED, EXIT_NOTHING_TO_RESTORE):
+        reason = LifeReason.MISCONFIGURED if code == EXIT_MISCONFIGURED else LifeReason.NOTHING_TO_RESTORE
+        return _failed(job, reason, said or f"the driver ended with code {code}")
+    how = "was lost" if code is None else f"ended with code {code}"
+    message = f"the driver of generation {job.checkpoints.generation} {how}" + (f": {said}" if said else "")
+    return _restart(spec, job, now, message, Nothing())
+
+
+def _restart(spec: JobSpec, job: JobRecord, now: Seconds, message: str, action: Nothing | EndDriver) -> Step:
+    in_a_row = job.restarts.in_a_row + 1
+    if in_a_row > spec.restart_policy.max_restarts:
+        failed = _failed(job, LifeReason.RESTARTS_EXHAUSTED, f"{message}; given up after {in_a_row - 1} restarts")
+        return replace(failed, action=action)
+    pause = spec.restart_policy.pause(in_a_row)
+    restarts = Restarts(in_a_row=in_a_row, total=job.restarts.total + 1, not_before=now + pause, message=message)
+    return Step(
+        action=action,
+        job=replace(job, phase=JobPhase.RESTARTING, restarts=restarts, running_since=None, silent_since=None),
+        reason=LifeReason.RESTART_SCHEDULED,
+        message=f"{message}; restart {in_a_row} of {spec.restart_policy.max_restarts} in {pause:.1f} s",
+    )
+
+
+def _failed(job: JobRecord, reason: LifeReason, message: str) -> Step:
+    job = replace(job, phase=JobPhase.FAILED, message=message, running_since=None, silent_since=None)
+    return Step(action=Nothing(), job=job, reason=reason, message=message)
+
+
+# --- with a driver ----------------------------------------------------------------------------------------------------
+
+
+def _silent(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    since = job.silent_since if job.silent_since is not None and job.silent_since <= now else now
+    job = replace(job, silent_since=since)
+    if not job.restored:
+        return _not_restored(spec, job, now)
+    if now - since > spec.unreachable_timeout:
+        message = f"the driver has not answered for {now - since:.0f} s"
+        return _restart(spec, job, now, message, EndDriver())
+    if job.checkpoints.in_flight:
+        return _checkpoints(spec, job, seen, now, ready=False)
+    return Step(action=Nothing(), job=job, reason=Reason.DRIVER_UNREACHABLE, message="the driver does not answer")
+
+
+def _not_restored(spec: JobSpec, job: JobRecord, now: Seconds) -> Step:
+    took = now - job.checkpoints.generation_started
+    if took > spec.start_timeout:
+        return _restart(spec, job, now, f"the driver has not begun after {took:.0f} s", EndDriver())
+    return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message="the driver is starting")
+
+
+def _answering(spec: JobSpec, job: JobRecord, seen: Seen, status: DriverStatus, now: Seconds) -> Step:
+    job = replace(job, silent_since=None)
+    if not job.restored:
+        if status.restored_epoch is None:
+            return _not_restored(spec, job, now)
+        return _take_restored(spec, job, status, now)
+    if job.restarts.in_a_row and job.running_since is not None:
+        healthy = now - job.running_since
+        if healthy >= spec.restart_policy.reset_after:
+            job = replace(job, restarts=replace(job.restarts, in_a_row=0, not_before=0.0))
+    if status.finished and not job.finished and not job.checkpoints.stop:
+        job = replace(job, finished=True, checkpoints=request_stop(job.checkpoints), phase=JobPhase.STOPPING)
+        message = "every source has ended: making the last checkpoint"
+        return Step(action=Nothing(), job=job, reason=LifeReason.SOURCES_FINISHED, message=message)
+    return _checkpoints(spec, job, seen, now, ready=status.phase is DriverPhase.RUNNING)
+
+
+def _take_restored(spec: JobSpec, job: JobRecord, status: DriverStatus, now: Seconds) -> Step:
+    epoch = status.restored_epoch if status.restored_epoch is not None else NO_EPOCH
+    record = restored(job.checkpoints, epoch, status.newest_number or epoch)
+    job = replace(
+        job,
+        checkpoints=record,
+        restored=True,
+        running_since=now,
+        went_back=spec.restore.wish,
+        phase=JobPhase.STOPPING if record.stop else JobPhase.RUNNING,
+    )
+    message = f"generation {record.generation} runs, " + (f"restored from epoch {epoch}" if epoch else "started empty")
+    if status.skipped_epochs:
+        skipped = "; ".join(f"epoch {number}: {why}" for number, why in list(status.skipped_epochs.items())[:3])
+        message += f"; not used: {skipped}"
+    return Step(action=Nothing(), job=job, reason=LifeReason.RESTORED, message=message)
+
+
+def _checkpoints(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds, *, ready: bool) -> Step:
+    """Let the checkpoint timer decide, and do to the driver what follows from it."""
+    observed = Observation(driver_ready=ready, fate=seen.fate, cleanup=seen.cleanup)
+    decision = progress(spec.checkpoint, job.checkpoints, observed, now)
+    job = replace(job, checkpoints=decision.record)
+    up = isinstance(seen.driver, DriverUp)
+    match decision.action:
+        case Recover() if up:
+            return _restart(spec, job, now, decision.message, EndDriver())
+        case Recover():
+            return _ended(spec, job, seen, now)
+        case Stop(forced=True) if up:
+            return Step(action=EndDriver(), job=job, reason=decision.reason, message=decision.message)
+        case action:
+            return Step(action=action, job=job, reason=decision.reason, message=decision.message)

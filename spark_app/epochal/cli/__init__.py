@@ -1,0 +1,17 @@
+"""The command line. ``epochal run`` gives a job on this machine what the operator gives it in a cluster."""
+
+import click
+
+from epochal import __version__
+from epochal.cli.cleanup import cleanup
+from epochal.cli.run import run
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="epochal")
+def main() -> None:
+    """Checkpoints for PySpark streaming that are separate from micro-batches."""
+
+
+for command in (run, cleanup):
+    main.add_command(command)

@@ -1,0 +1,5 @@
+"""``python -m epochal.cli`` is ``epochal``."""
+
+from epochal.cli import main
+
+main()

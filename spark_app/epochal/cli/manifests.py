@@ -1,0 +1,109 @@
+"""Reading a job's manifest file for a local run: what a cluster would look up elsewhere is found on this machine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from epochal.cli.errors import UserError
+from epochal.protocol.control import PipelineConfig, StorageConfig
+from epochal_operator.job import JobSpec, parse_job
+from epochal_operator.schema import KIND, ManifestError
+
+DEFAULT_STATE_DIR = Path(".epochal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalJob:
+    """A job and where its things are on this machine. ``program`` is the text of a ConfigMap's key, if it is one."""
+
+    spec: JobSpec
+    path: Path
+    program: str | None = None
+
+    def storage(self, state_dir: Path) -> StorageConfig:
+        if self.spec.storage is not None:
+            return self.spec.storage.config
+        return StorageConfig(uri=(state_dir.resolve() / "store").as_uri())
+
+    def pipeline(self, directory: Path) -> PipelineConfig:
+        """Where the driver finds the program; a ConfigMap's is written into ``directory``."""
+        pipeline = self.spec.pipeline
+        if self.program is not None:
+            directory.mkdir(parents=True, exist_ok=True)
+            target = directory / "pipeline.py"
+            target.write_text(self.program, encoding="utf-8")
+            return pipeline.config(str(target))
+        if pipeline.file is not None:
+            target = (self.path.parent / pipeline.file).resolve()
+            if not target.is_file():
+                raise UserError(f"{self.path}: spec.pipeline.file: there is no file {target}")
+            return pipeline.config(str(target))
+        return pipeline.config()
+
+
+def load_job(path: Path, parameters: Sequence[str] = ()) -> LocalJob:
+    """The one StreamingJob in a manifest file. ``parameters`` are ``key=value`` and win over the file's."""
+    documents = _documents(path)
+    jobs = [document for document in documents if document.get("kind") == KIND]
+    if len(jobs) != 1:
+        found = ", ".join(str(document.get("kind")) for document in documents) or "nothing"
+        raise UserError(f"{path}: exactly one {KIND} is needed in the file; it holds {found}")
+    try:
+        spec = parse_job(jobs[0])
+    except ManifestError as error:
+        problems = "".join(f"\n  {problem}" for problem in error.problems)
+        raise UserError(f"{path} is not valid:{problems}") from error
+    given = dict(_pair(parameter) for parameter in parameters)
+    pipeline = replace(spec.pipeline, parameters={**spec.pipeline.parameters, **given})
+    job = LocalJob(spec=replace(spec, pipeline=pipeline), path=path, program=_program(spec, documents, path))
+    _check_local(job)
+    return job
+
+
+def _documents(path: Path) -> list[Mapping[str, Any]]:
+    try:
+        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+    documents = [document for document in documents if document is not None]
+    if not all(isinstance(document, dict) for document in documents):
+        raise UserError(f"{path} holds something that is no manifest: each document must be a mapping")
+    return documents
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UserError(f"--set {text}: write --set KEY=VALUE")
+    return key, value
+
+
+def _program(spec: JobSpec, documents: Sequence[Mapping[str, Any]], path: Path) -> str | None:
+    wanted = spec.pipeline.config_map
+    if wanted is None:
+        return None
+    for document in documents:
+        if document.get("kind") == "ConfigMap" and document.get("metadata", {}).get("name") == wanted.name:
+            data = document.get("data") or {}
+            if wanted.key in data:
+                return str(data[wanted.key])
+            raise UserError(
+                f"{path}: ConfigMap {wanted.name} has no key {wanted.key}; it has {', '.join(data) or 'none'}"
+            )
+    raise UserError(
+        f"{path}: a local run needs ConfigMap {wanted.name} in the same file, or spec.pipeline.file instead of it"
+    )
+
+
+def _check_local(job: LocalJob) -> None:
+    for number, item in enumerate(job.spec.env):
+        if "value" not in item:
+            raise UserError(
+                f"{job.path}: spec.env[{number}]: a local run cannot look up valueFrom: "
+                f"give {item['name']} a value, or set it in the environment and remove it here"
+            )

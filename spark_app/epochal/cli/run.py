@@ -1,0 +1,86 @@
+"""``epochal run``: a job on this machine."""
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from epochal.cli.errors import EXIT_JOB_FAILED, UserError
+from epochal.cli.files import last_lines
+from epochal.cli.local import JobDirectory, LocalBackend
+from epochal.cli.manifests import DEFAULT_STATE_DIR, load_job
+from epochal.cli.runner import Runner, Wishes, listening
+from epochal.cli.view import LiveView, PlainView
+from epochal.protocol.errors import ProtocolError
+
+SHOWN_LOG_LINES = 20
+
+
+@click.command()
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.option(
+    "--set", "parameters", multiple=True, metavar="KEY=VALUE", help="Set a pipeline parameter; wins over the file."
+)
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_STATE_DIR,
+    show_default=True,
+    help="Where the record, logs and, unless the manifest names another store, the checkpoints are kept.",
+)
+@click.option(
+    "--until-epoch", type=click.IntRange(min=1), metavar="N", help="Checkpoint and stop once epoch N is there."
+)
+@click.option("--plain", is_flag=True, help="Plain lines instead of the live picture, also in a terminal.")
+def run(manifest: Path, parameters: tuple[str, ...], state_dir: Path, until_epoch: int | None, plain: bool) -> None:
+    """Run the StreamingJob in MANIFEST on this machine.
+
+    The same manifest, checks and checkpoint timer as in a cluster; driver and cleanups are processes here. Started
+    again, it goes on from the newest epoch. An edit of the file's checkpoint section applies at once.
+
+    \b
+    Ctrl-C or SIGTERM   last checkpoint, then stop; once more: end at once
+    \b
+    Exit codes
+      0    stopped with a last checkpoint, or every source has ended
+      1    the job failed: see the last lines of its log
+      2    something to be put right first: the manifest, an option, the store
+      130  ended at once by a second Ctrl-C
+    """
+    job = load_job(manifest, parameters)
+    directory = JobDirectory(state_dir, job.spec.namespace, job.spec.name)
+    pipeline = job.pipeline(directory.root)
+    try:
+        backend = LocalBackend(job.spec, directory=directory, storage=job.storage(state_dir), pipeline=pipeline)
+    except ProtocolError as error:
+        raise UserError(str(error)) from error
+    live = None if plain or not sys.stdout.isatty() else LiveView(Console())
+    view = live or PlainView()
+    wishes = Wishes()
+    try:
+        with live or nullcontext(), listening(wishes):
+            runner = Runner(
+                backend=backend,
+                load_spec=lambda: load_job(manifest, parameters).spec,
+                watched=manifest,
+                view=view,
+                wishes=wishes,
+                until_epoch=until_epoch,
+            )
+            code = runner.run()
+    finally:
+        backend.close()
+    if code == EXIT_JOB_FAILED:
+        _explain(backend)
+    sys.exit(code)
+
+
+def _explain(backend: LocalBackend) -> None:
+    record = backend.load()
+    if log := backend.newest_log():
+        for line in last_lines(log, SHOWN_LOG_LINES):
+            click.echo(f"  {line}", err=True)
+        click.echo(f"  (from {log})", err=True)
+    click.echo(f"epochal: the job failed: {record.message if record else ''}", err=True)
