@@ -1,0 +1,171 @@
+"""The driver process: ``python -m epochal.driver CONFIG.json`` runs one generation of one job.
+
+The file is a :class:`epochal.protocol.control.DriverConfig`. Exit codes are in the same module.
+"""
+
+import importlib
+import importlib.util
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from epochal.pipeline import Pipeline
+from epochal.protocol.control import (
+    EXIT_FAILED,
+    EXIT_MISCONFIGURED,
+    TOKEN_VARIABLE,
+    DriverConfig,
+    PipelineConfig,
+)
+from epochal.protocol.errors import AccessDeniedError, BadCredentialsError, MissingBucketError, StoreConfigError
+from epochal.runtime.checkpointer import POOL
+from epochal.runtime.control_server import ControlServer
+from epochal.runtime.engine import Engine
+from epochal.runtime.errors import PipelineError
+
+logger = logging.getLogger(__name__)
+
+SPARK_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    # The default file manager forks a process for each file's permissions: 100 ms of every micro-batch.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # Old entries of the progress log are of no use to us: positions are taken from the newest.
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.cleaner.periodicGC.interval": "5min",
+}
+
+MISCONFIGURED = (PipelineError, StoreConfigError, MissingBucketError, BadCredentialsError, AccessDeniedError)
+
+
+def main(arguments: list[str]) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    if len(arguments) != 1:
+        print("usage: python -m epochal.driver CONFIG.json", file=sys.stderr)
+        return EXIT_MISCONFIGURED
+    try:
+        config = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=DriverConfig)
+    except (OSError, msgspec.DecodeError) as error:
+        print(f"{arguments[0]} cannot be used: {error}", file=sys.stderr)
+        return EXIT_MISCONFIGURED
+    # Python workers must be this interpreter: Spark would look for one named python3.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    engine = Engine(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: engine.stop(f"ended by {signal.Signals(number).name}"))
+    server = ControlServer(engine, host=config.host, port=config.port, token=os.environ.get(TOKEN_VARIABLE, ""))
+    server.start()
+    _announce(config, server.address)
+    code = EXIT_FAILED
+    worker = threading.Thread(target=lambda: _run(engine, config), name="engine", daemon=True)
+    worker.start()
+    # The main thread stays free for signals.
+    while worker.is_alive():
+        worker.join(timeout=0.2)
+    code = EXIT_FAILED if engine.exit_code is None else engine.exit_code
+    server.stop()
+    return code
+
+
+def _run(engine: Engine, config: DriverConfig) -> None:
+    spark: SparkSession | None = None
+    try:
+        spark = spark_session(config)
+        pipeline = Pipeline(spark, config.storage, config.pipeline.parameters)
+        _describe(pipeline, config.pipeline)
+        engine.run(spark, pipeline.graph)
+    except MISCONFIGURED as error:
+        engine.fail(EXIT_MISCONFIGURED, str(error))
+    except Exception as error:
+        logger.exception("Driver failed")
+        engine.fail(EXIT_FAILED, str(error))
+
+
+def spark_session(config: DriverConfig) -> SparkSession:
+    builder = SparkSession.builder.appName(f"{config.namespace}-{config.job}")
+    for key, value in (SPARK_DEFAULTS | config.spark_conf).items():
+        builder = builder.config(key, value)
+    if "spark.master" not in config.spark_conf and "SPARK_MASTER" not in os.environ:
+        builder = builder.master("local[*]")
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    logger.info("Spark %s is up, checkpoints use pool %s", spark.version, POOL)
+    return spark
+
+
+def _describe(pipeline: Pipeline, config: PipelineConfig) -> None:
+    """Let the user's function describe the pipeline; what goes wrong there is told with the line in their file."""
+    function = load_function(config)
+    try:
+        function(pipeline)
+    except PipelineError:
+        raise
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise PipelineError(
+            f"the pipeline function failed with {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        ) from error
+
+
+def load_function(config: PipelineConfig) -> Callable[[Pipeline], None]:
+    """The user's function, from an importable module or a file."""
+    where, _, given = (config.module or "").partition(":")
+    name = given or config.function
+    try:
+        if config.file is not None:
+            where = config.file
+            module = _from_file(Path(config.file))
+        elif config.module is not None:
+            module = importlib.import_module(where)
+        else:
+            raise PipelineError("the job names no pipeline: give a module or a file")
+    except PipelineError:
+        raise
+    except Exception as error:
+        raise PipelineError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise PipelineError(f"{where} has no function {name!r}")
+    return cast(Callable[[Pipeline], None], function)
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise PipelineError(f"there is no Python file {path}")
+    spec = importlib.util.spec_from_file_location(path.stem.replace("-", "_"), path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _announce(config: DriverConfig, address: str) -> None:
+    logger.info("Control server listens on %s", address)
+    if config.ready_file is not None:
+        path = Path(config.ready_file)
+        partial = path.with_suffix(".partial")
+        partial.write_text(address)
+        partial.rename(path)
+
+
+if __name__ == "__main__":
+    # Spark's Java process and Python's callback threads do not end by themselves once something went wrong.
+    sys.stdout.flush()
+    os._exit(main(sys.argv[1:]))

@@ -1,0 +1,196 @@
+"""Aggregates taken apart: partials that can be merged again, so that state is small and never read back per key.
+
+``sum`` of sums, ``min`` of minima, counts, averages, variances, distinct values and HLL sketches can be merged. For any other
+aggregate the rows themselves are kept, and the user's expression is evaluated over them: slower, and just as right.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DecimalType, StructType
+
+Columns = dict[str, Column]
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposed:
+    """One aggregate as partial columns, how to merge these, and how to get the result from the merged ones."""
+
+    partial: Columns
+    merge: Columns
+    result: Column
+
+
+def _function(column: Column) -> tuple[str, list[Column], bool] | None:
+    """Name, arguments and distinctness of an aggregate that is a plain function call; None for anything else."""
+    node = cast(Any, column)._jc.node()
+    if node.getClass().getSimpleName() == "Alias":
+        node = node.child()
+    if node.getClass().getSimpleName() != "UnresolvedFunction":
+        return None
+    jvm = _jvm()
+    arguments = [
+        _column(jvm.org.apache.spark.sql.Column(node.arguments().apply(index)))
+        for index in range(node.arguments().size())
+    ]
+    return str(node.functionName()).lower(), arguments, bool(node.isDistinct())
+
+
+def _jvm() -> Any:
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    assert context is not None
+    return context._jvm
+
+
+def _column(java: Any) -> Column:
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    return ClassicColumn(java)
+
+
+def decompose(name: str, column: Column, frame: DataFrame) -> Decomposed | None:
+    """Take one aggregate apart; None if it cannot be. ``frame`` has the input's columns."""
+    call = _function(column)
+    if call is None:
+        return None
+    function, arguments, distinct = call
+    if distinct:
+        return _count_distinct(name, arguments) if function == "count" else None
+    maker = _MAKERS.get(function)
+    if maker is None or len(arguments) != 1:
+        return None
+    return maker(name, arguments[0], frame)
+
+
+def _simple(partial: Callable[[Column], Column], merge: Callable[[str], Column]) -> Callable[..., Decomposed]:
+    def make(name: str, argument: Column, frame: DataFrame) -> Decomposed:
+        part = f"{name}__p"
+        return Decomposed({part: partial(argument)}, {part: merge(part)}, F.col(part))
+
+    return make
+
+
+def _average(name: str, argument: Column, frame: DataFrame) -> Decomposed:
+    total, count = f"{name}__s", f"{name}__n"
+    exact = isinstance(frame.select(argument.alias("x")).schema["x"].dataType, DecimalType)
+    summed = F.sum(argument if exact else argument.cast("double"))
+    return Decomposed(
+        {total: summed, count: F.count(argument)},
+        {total: F.sum(total), count: F.sum(count)},
+        F.when(F.col(count) > 0, F.col(total) / F.col(count)),
+    )
+
+
+def _variance(root: bool, sample: bool) -> Callable[..., Decomposed]:
+    """Count, mean and squared distance from the mean, merged pairwise: sums of squares would lose the digits that count."""
+
+    def make(name: str, argument: Column, frame: DataFrame) -> Decomposed:
+        part = f"{name}__v"
+        value = argument.cast("double")
+        count = F.count(value).cast("double")
+        partial = F.struct(count.alias("n"), F.avg(value).alias("mean"), (F.var_pop(value) * count).alias("m2"))
+        merged = F.aggregate(
+            F.collect_list(part),
+            F.struct(F.lit(0.0).alias("n"), F.lit(0.0).alias("mean"), F.lit(0.0).alias("m2")),
+            _merge_variance,
+        )
+        below = F.col(part)["n"] - (1.0 if sample else 0.0)
+        variance = F.when(below > 0, F.col(part)["m2"] / below)
+        return Decomposed({part: partial}, {part: merged}, F.sqrt(variance) if root else variance)
+
+    return make
+
+
+def _merge_variance(left: Column, right: Column) -> Column:
+    count = left["n"] + right["n"]
+    distance = right["mean"] - left["mean"]
+    return F.when(right["n"] == 0, left).otherwise(
+        F.struct(
+            count.alias("n"),
+            (left["mean"] + distance * right["n"] / count).alias("mean"),
+            (left["m2"] + right["m2"] + distance * distance * left["n"] * right["n"] / count).alias("m2"),
+        )
+    )
+
+
+def _count_distinct(name: str, arguments: list[Column]) -> Decomposed:
+    part = f"{name}__d"
+    value = arguments[0] if len(arguments) == 1 else F.struct(*arguments)
+    if len(arguments) > 1:  # count(distinct a, b) passes over rows where one is null
+        anything_null = F.lit(False)
+        for argument in arguments:
+            anything_null = anything_null | argument.isNull()
+        value = F.when(~anything_null, value)
+    return Decomposed(
+        {part: F.collect_set(value)},
+        {part: F.array_distinct(F.flatten(F.collect_list(part)))},
+        F.size(part).cast("long"),
+    )
+
+
+_MAKERS: dict[str, Callable[..., Decomposed]] = {
+    "sum": _simple(F.sum, F.sum),
+    "count": _simple(F.count, F.sum),
+    "min": _simple(F.min, F.min),
+    "max": _simple(F.max, F.max),
+    "bool_and": _simple(F.bool_and, F.bool_and),
+    "bool_or": _simple(F.bool_or, F.bool_or),
+    "hll_sketch_agg": _simple(F.hll_sketch_agg, F.hll_union_agg),
+    "avg": _average,
+    "mean": _average,
+    "stddev": _variance(root=True, sample=True),
+    "stddev_samp": _variance(root=True, sample=True),
+    "std": _variance(root=True, sample=True),
+    "stddev_pop": _variance(root=True, sample=False),
+    "variance": _variance(root=False, sample=True),
+    "var_samp": _variance(root=False, sample=True),
+    "var_pop": _variance(root=False, sample=False),
+}
+
+
+class Aggregation:
+    """A set of named aggregates over groups: partials in state, merged when a result is wanted."""
+
+    def __init__(self, groups: list[str], aggregates: dict[str, Column], frame: DataFrame) -> None:
+        self.groups = groups
+        self.aggregates = aggregates
+        parts = {name: decompose(name, column, frame) for name, column in aggregates.items()}
+        self.keeps_rows = any(part is None for part in parts.values())
+        self._parts = {} if self.keeps_rows else {name: part for name, part in parts.items() if part is not None}
+        self._types = self._result_schema(frame)
+
+    def _result_schema(self, frame: DataFrame) -> StructType:
+        return frame.groupBy(*self.groups).agg(*(self._named(frame))).schema
+
+    def _named(self, frame: DataFrame) -> list[Column]:
+        return [column.alias(name) for name, column in self.aggregates.items()]
+
+    def partial(self, frame: DataFrame) -> DataFrame:
+        """What a batch adds to the state."""
+        if self.keeps_rows:
+            return frame
+        columns = [column.alias(name) for part in self._parts.values() for name, column in part.partial.items()]
+        return frame.groupBy(*self.groups).agg(*columns)
+
+    def merged(self, partials: DataFrame) -> DataFrame:
+        """Partials of the same groups made one. Rows that are kept stay as they are."""
+        if self.keeps_rows:
+            return partials
+        columns = [column.alias(name) for part in self._parts.values() for name, column in part.merge.items()]
+        return partials.groupBy(*self.groups).agg(*columns)
+
+    def result(self, partials: DataFrame) -> DataFrame:
+        """The aggregates, with the names and types that Spark gives them over the rows themselves."""
+        if self.keeps_rows:
+            return partials.groupBy(*self.groups).agg(*self._named(partials))
+        merged = self.merged(partials)
+        results = {name: part.result for name, part in self._parts.items()}
+        return merged.select(
+            *(F.col(group) for group in self.groups),
+            *(column.cast(self._types[name].dataType).alias(name) for name, column in results.items()),
+        )

@@ -1,0 +1,288 @@
+"""Checkpoints in the driver: take a barrier, let it through the graph, persist, publish, commit.
+
+One at a time. Operators' state is written by Spark jobs in a pool of their own while the next batches run; the manifest is
+published when all of it is in the store.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from epochal.protocol.control import (
+    CheckpointReport,
+    CheckpointRequest,
+    CheckpointState,
+    Refusal,
+    RefusalReason,
+)
+from epochal.protocol.documents import CommitRecord, Manifest, OperatorState, Table
+from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
+from epochal.protocol.paths import JobPaths
+from epochal.protocol.publish import EpochTaken, Fenced, Published, publish, record_commit
+from epochal.protocol.store import Store
+from epochal.runtime.epoch_run import EpochRun
+from epochal.runtime.errors import OperatorError
+from epochal.runtime.operator import PENDING, SinkOperator
+from epochal.runtime.persistence import Persistence, stored
+from epochal.runtime.source import SourceTask
+from epochal.runtime.table_manager import TableSnapshot
+from epochal.runtime.tables import union
+from epochal.runtime.task import Task
+
+POOL = "checkpoint"
+"""Name of the scheduler pool that state is written in, beside the batches'."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobIdentity:
+    paths: JobPaths
+    generation: Generation
+    claim: str
+
+
+class Checkpointer:
+    """Makes the epochs of one driver."""
+
+    def __init__(
+        self,
+        *,
+        identity: JobIdentity,
+        spark: SparkSession,
+        store: Store,
+        persistence: Persistence,
+        tasks: dict[str, Task],
+        last: Manifest | None,
+        newest_number: Epoch,
+        on_fenced: Callable[[Fenced], None],
+        on_error: Callable[[BaseException], None],
+        on_stopped: Callable[[], None],
+    ) -> None:
+        self._identity = identity
+        self._spark = spark
+        self._store = store
+        self._persistence = persistence
+        self._tasks = tasks
+        self._last = last
+        self._newest_number = newest_number
+        self._on_fenced = on_fenced
+        self._on_error = on_error
+        self._on_stopped = on_stopped
+        self._runs: dict[Epoch, EpochRun] = {}
+        self._current: EpochRun | None = None
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="persist")
+        self._run_numbers = 0
+        self.running = False
+
+    # --- what the controller asks for ---
+
+    def start(self, request: CheckpointRequest) -> CheckpointReport | Refusal:
+        """Take a barrier, unless it is not for this driver or comes too late. The same barrier again is the same epoch."""
+        barrier, mine = request.barrier, self._identity.generation
+        with self._lock:
+            if request.generation != mine:
+                return Refusal(
+                    reason=RefusalReason.STALE_GENERATION,
+                    message=f"the barrier is for generation {request.generation}, this is generation {mine}",
+                )
+            known = self._runs.get(barrier.epoch)
+            if known is not None:
+                return known.report()
+            if barrier.epoch <= self._newest_number:
+                return Refusal(
+                    reason=RefusalReason.STALE_EPOCH,
+                    message=f"epoch {barrier.epoch} is not newer than epoch {self._newest_number}",
+                )
+            if not self.running:
+                return Refusal(reason=RefusalReason.NOT_RUNNING, message="the job is not running")
+            if self._current is not None and not self._current.done.is_set():
+                return Refusal(
+                    reason=RefusalReason.CHECKPOINT_IN_FLIGHT,
+                    message=f"epoch {self._current.barrier.epoch} is in flight",
+                )
+            kinds = {name: task.kind for name, task in self._tasks.items()}
+            run = EpochRun(barrier, mine, kinds, self._on_frozen)
+            self._remember(run)
+        for source in self._sources():
+            threading.Thread(
+                target=self._inject, args=(source, run), name=f"barrier-{source.name}", daemon=True
+            ).start()
+        return run.report()
+
+    def report(self, epoch: Epoch) -> CheckpointReport | None:
+        run = self._runs.get(epoch)
+        return None if run is None else run.report()
+
+    def newest_report(self) -> CheckpointReport | None:
+        return None if self._current is None else self._current.report()
+
+    def abort(self, epoch: Epoch, message: str = "aborted by the controller") -> CheckpointReport | None:
+        """Give an epoch up, unless its manifest is being published already."""
+        run = self._runs.get(epoch)
+        if run is None:
+            return None
+        if run.state is CheckpointState.IN_PROGRESS:
+            self._fail(run, message)
+        return run.report()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _remember(self, run: EpochRun) -> None:
+        self._newest_number = run.barrier.epoch
+        self._current = run
+        self._runs[run.barrier.epoch] = run
+        while len(self._runs) > 32:
+            del self._runs[min(self._runs)]
+
+    def _sources(self) -> list[SourceTask]:
+        return [task for task in self._tasks.values() if isinstance(task, SourceTask)]
+
+    def _inject(self, source: SourceTask, run: EpochRun) -> None:
+        try:
+            source.inject(run.barrier, run)
+        except Exception as error:
+            logger.exception("Barrier of epoch %s failed at source %s", run.barrier.epoch, source.name)
+            self._fail(run, str(error))
+
+    def _fail(self, run: EpochRun, message: str) -> None:
+        if run.move(CheckpointState.FAILED, message):
+            logger.warning("Epoch %s failed: %s", run.barrier.epoch, message)
+            for task in self._tasks.values():
+                task.give_up(run)
+            for source in self._sources():
+                source.resume()
+
+    # --- persisting ---
+
+    def _on_frozen(self, run: EpochRun, operator: str) -> None:
+        self._pool.submit(self._persist, run, operator)
+
+    def _persist(self, run: EpochRun, operator: str) -> None:
+        """Write one operator's new runs; the last operator to be done publishes the epoch."""
+        try:
+            if run.over:
+                return
+            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
+            state, rows, written = self._operator_state(run, operator)
+            if run.completed(operator, state, rows=rows, written=written) and run.try_commit_point():
+                self._publish(run)
+        except Exception as error:
+            logger.exception("Operator %s could not persist epoch %s", operator, run.barrier.epoch)
+            self._fail(run, f"operator {operator!r}: {error}")
+
+    def _operator_state(self, run: EpochRun, operator: str) -> tuple[OperatorState, int, int]:
+        part, task = run.parts[operator], self._tasks[operator]
+        position = task.position if isinstance(task, SourceTask) else None
+        if part.snapshot is None:
+            return self._carried(operator, part.watermark), 0, 0
+        rows = written = 0
+        tables: dict[str, Table] = {}
+        for name, table in part.snapshot.tables.items():
+            written += self._write_table(run, operator, name, table)
+            rows += sum(one.rows for one in table.runs)
+            tables[name] = Table(kind=table.kind, runs=tuple(stored(one) for one in table.runs if one.parts))
+        state = OperatorState(tables=tables, position=position, watermark=part.watermark)
+        return state, rows, written
+
+    def _write_table(self, run: EpochRun, operator: str, table: str, snapshot: TableSnapshot) -> int:
+        written = 0
+        for one in snapshot.runs:
+            if run.over:
+                break
+            if one.parts is None:
+                with self._lock:
+                    self._run_numbers += 1
+                    number = self._run_numbers
+                parts = self._persistence.write(
+                    one, operator=operator, table=table, epoch=run.barrier.epoch, number=number
+                )
+                written += sum(part.bytes for part in parts)
+        return written
+
+    def _carried(self, operator: str, watermark: int | None) -> OperatorState:
+        """An operator that skipped: its tables are those of the last epoch that had them."""
+        before = None if self._last is None else self._last.operators.get(operator)
+        if before is None or self._last is None:
+            return OperatorState(watermark=watermark)
+        return OperatorState(
+            tables=before.tables,
+            watermark=watermark,
+            carried_from=before.carried_from or self._last.epoch,
+        )
+
+    # --- publishing ---
+
+    def _publish(self, run: EpochRun) -> None:
+        """The epoch's end.
+
+        1. Publish the manifest.
+        2. Commit the sinks.
+        3. Record that they have committed.
+        """
+        manifest = self._manifest(run)
+        # Step 1
+        outcome = publish(self._store, self._identity.paths, manifest)
+        match outcome:
+            case Fenced():
+                run.move(CheckpointState.FAILED, outcome.message)
+                self._on_fenced(outcome)
+                return
+            case EpochTaken():
+                self._fail(run, outcome.message)
+                return
+            case Published():
+                self._last = manifest
+        published = manifest.objects()
+        for task in self._tasks.values():
+            task.context.table_manager.forget_unpublished(manifest.epoch, published)
+        try:
+            # Step 2
+            for name, task in self._tasks.items():
+                if isinstance(task.operator, SinkOperator):
+                    self._commit_sink(run, name, task.operator, task)
+            # Step 3
+            committed = CommitRecord(epoch=manifest.epoch, generation=manifest.generation)
+            record_commit(self._store, self._identity.paths, committed)
+        except Exception as error:
+            # The epoch is real, so it cannot fail any more: a new generation commits it again.
+            self._on_error(error)
+            return
+        run.move(CheckpointState.READY)
+        logger.info("Epoch %s is ready", manifest.epoch)
+        if manifest.then_stop:
+            self._on_stopped()
+
+    def _commit_sink(self, run: EpochRun, name: str, sink: SinkOperator, task: Task) -> None:
+        snapshot = run.parts[name].snapshot
+        runs = [] if snapshot is None else snapshot.tables[PENDING].runs
+        objects = [part.object for one in runs for part in one.parts or ()]
+        try:
+            sink.commit(run.barrier.epoch, union(one.frame for one in runs), objects, task.context)
+        except Exception as error:
+            raise OperatorError(name, error) from error
+        sink.rows_committed += sum(one.rows for one in runs)
+        sink.committed(runs)
+        run.finished_commit(name)
+
+    def _manifest(self, run: EpochRun) -> Manifest:
+        paths = self._identity.paths
+        operators = {name: part.state for name, part in run.parts.items() if part.state is not None}
+        return Manifest(
+            namespace=paths.namespace,
+            job=paths.job,
+            epoch=run.barrier.epoch,
+            generation=self._identity.generation,
+            claim=self._identity.claim,
+            parent=NO_EPOCH if self._last is None else self._last.epoch,
+            min_epoch=run.barrier.min_epoch,
+            timestamp=run.barrier.timestamp,
+            then_stop=run.barrier.then_stop,
+            operators=operators,
+        )

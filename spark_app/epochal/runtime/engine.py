@@ -1,0 +1,282 @@
+"""The driver's engine: builds the tasks of a graph, restores them, runs them, and answers the control server."""
+
+import logging
+import shutil
+import tempfile
+import threading
+import uuid
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+from pyspark.sql import SparkSession
+
+from epochal.protocol.control import (
+    EXIT_FAILED,
+    EXIT_FENCED,
+    EXIT_MISCONFIGURED,
+    EXIT_NOTHING_TO_RESTORE,
+    EXIT_STOPPED,
+    CheckpointReport,
+    CheckpointRequest,
+    DriverConfig,
+    DriverPhase,
+    DriverStatus,
+    Refusal,
+    RefusalReason,
+    SinkReport,
+)
+from epochal.protocol.documents import CommitRecord, GenerationRecord, Manifest, OperatorState
+from epochal.protocol.epochs import NO_EPOCH, Epoch
+from epochal.protocol.paths import JobPaths
+from epochal.protocol.publish import Fenced, record_commit
+from epochal.protocol.resolve import Found, NothingToRestore, StartEmpty, newest_epoch_number
+from epochal.protocol.start import StartRequest, start_generation
+from epochal.runtime.checkpointer import Checkpointer, JobIdentity
+from epochal.runtime.epoch_run import now_micros
+from epochal.runtime.errors import OperatorError, PipelineError
+from epochal.runtime.graph import Graph
+from epochal.runtime.operator import PENDING, OperatorContext, SinkOperator
+from epochal.runtime.persistence import Persistence, store_of
+from epochal.runtime.source import SourceTask
+from epochal.runtime.table_manager import TableManager
+from epochal.runtime.tables import union
+from epochal.runtime.task import Edge, Task
+
+logger = logging.getLogger(__name__)
+
+TAKEN_OVER = ("spark.sql.shuffle.partitions",)
+"""Settings that a restart may change although Spark has them in its progress log."""
+
+
+class Engine:
+    """One generation of one job. The control server calls it from its own threads."""
+
+    def __init__(self, config: DriverConfig) -> None:
+        self.config = config
+        self.registry = CollectorRegistry()
+        self.exit_code: int | None = None
+        self._paths = JobPaths(config.namespace, config.job)
+        self._phase = DriverPhase.STARTING
+        self._message = ""
+        self._started = now_micros()
+        self._restored: Epoch | None = None
+        self._newest_number: Epoch | None = None
+        self._skipped: dict[str, str] = {}
+        self._tasks: dict[str, Task] = {}
+        self._edges: list[tuple[str, str]] = []
+        self._checkpointer: Checkpointer | None = None
+        self._ended = threading.Event()
+        self._claim = uuid.uuid4().hex
+        self._work_dir = Path(config.work_dir or tempfile.mkdtemp(prefix="epochal-"))
+
+    # --- a generation's life ---
+
+    def run(self, spark: SparkSession, graph: Graph) -> int:
+        """Start, run until stopped, failed or fenced, and say how it ended: one of the exit codes."""
+        try:
+            self._start(spark, graph)
+            while not self._ended.wait(timeout=1.0):
+                for source in self._sources():
+                    source.check_idle()
+        except PipelineError as error:
+            self._end(EXIT_MISCONFIGURED, DriverPhase.FAILED, str(error))
+        except Exception as error:
+            logger.exception("Driver of generation %s failed to start", self.config.generation)
+            self._end(EXIT_FAILED, DriverPhase.FAILED, str(error))
+        finally:
+            self._shut_down()
+        assert self.exit_code is not None
+        return self.exit_code
+
+    def fail(self, code: int, message: str) -> None:
+        self._end(code, DriverPhase.FAILED, message)
+
+    def stop(self, message: str) -> None:
+        """End without a checkpoint: the newest epoch is what counts."""
+        self._end(EXIT_FAILED, DriverPhase.STOPPED, message)
+
+    def _start(self, spark: SparkSession, graph: Graph) -> None:
+        """Begin the generation.
+
+        1. Check the graph.
+        2. Claim the generation, seal, resolve.
+        3. Build the tasks, with the state of the restored epoch.
+        4. Commit the restored epoch's sinks, if that is not known to be done.
+        5. Start the sources.
+        """
+        config = self.config
+        # Step 1
+        graph.check(spark)
+        self._edges = graph.edges()
+        # Step 2
+        store = store_of(config.storage)
+        resolved = start_generation(store, self._paths, self._start_request())
+        manifest: Manifest | None = None
+        match resolved:
+            case Fenced(message=message):
+                return self._end(EXIT_FENCED, DriverPhase.FAILED, message)
+            case NothingToRestore(message=message):
+                return self._end(EXIT_NOTHING_TO_RESTORE, DriverPhase.FAILED, message)
+            case StartEmpty():
+                logger.info("Starting empty: %s", resolved.why)
+            case Found():
+                manifest = resolved.manifest
+                logger.info("Restoring epoch %s", manifest.epoch)
+        self._skipped = {str(skip.epoch): skip.why for skip in resolved.skipped}
+        # Step 3
+        persistence = Persistence(spark, config.storage, self._paths, config.generation)
+        self._build(spark, graph, persistence, manifest)
+        self._check_stored_operators(manifest)
+        # Step 4
+        if isinstance(resolved, Found) and resolved.needs_commit:
+            self._commit_restored(resolved.manifest, persistence)
+            committed = CommitRecord(epoch=resolved.manifest.epoch, generation=config.generation)
+            record_commit(store, self._paths, committed)
+        newest = newest_epoch_number(store, self._paths, known=manifest.epoch if manifest else NO_EPOCH)
+        self._checkpointer = Checkpointer(
+            identity=JobIdentity(paths=self._paths, generation=config.generation, claim=self._claim),
+            spark=spark,
+            store=store,
+            persistence=persistence,
+            tasks=self._tasks,
+            last=manifest,
+            newest_number=max(newest, config.restore.issued),
+            on_fenced=lambda fenced: self._end(EXIT_FENCED, DriverPhase.FAILED, fenced.message),
+            on_error=self._on_error,
+            on_stopped=lambda: self._end(EXIT_STOPPED, DriverPhase.STOPPED, "stopped after its last checkpoint"),
+        )
+        # Step 5
+        for task in self._tasks.values():
+            task.run_start()
+        for source in self._sources():
+            source.start(self._on_error)
+        self._newest_number, self._restored = newest, manifest.epoch if manifest else NO_EPOCH
+        self._checkpointer.running = True
+        if not self._ended.is_set():
+            self._phase = DriverPhase.RUNNING
+
+    def _start_request(self) -> StartRequest:
+        config, restore = self.config, self.config.restore
+        return StartRequest(
+            record=GenerationRecord(
+                generation=config.generation,
+                claim=self._claim,
+                created=now_micros(),
+                writer=str(self._work_dir.name),
+                back_to=restore.back_to,
+                savepoint=restore.savepoint,
+            ),
+            known=restore.known,
+            issued=restore.issued,
+            allow_empty=restore.allow_empty,
+        )
+
+    def _build(self, spark: SparkSession, graph: Graph, persistence: Persistence, manifest: Manifest | None) -> None:
+        epoch = manifest.epoch if manifest else NO_EPOCH
+        states = manifest.operators if manifest else {}
+        for node in graph.nodes.values():
+            state = states.get(node.name, OperatorState())
+            tables = TableManager(node.name, spark, persistence.restore_run(epoch), state.tables)
+            context = OperatorContext(name=node.name, spark=spark, table_manager=tables)
+            task: Task
+            if node.source is not None:
+                task = SourceTask(node.name, node.source, context, self._work_dir / "sources" / node.name)
+            else:
+                assert node.operator is not None
+                task = Task(node.name, node.kind, node.operator, context, len(node.inputs))
+            for number, source in enumerate(node.inputs):
+                self._tasks[source.node].downstream.append(Edge(source.port, task, number))
+            self._tasks[node.name] = task
+            inputs = [self._tasks[source.node].output_watermark() for source in node.inputs]
+            task.restore_watermark(state.watermark, inputs)
+            if isinstance(task, SourceTask) and state.position is not None:
+                conf = {key: spark.conf.get(key) or "" for key in TAKEN_OVER}
+                task.restore(state.position, conf)
+
+    def _check_stored_operators(self, manifest: Manifest | None) -> None:
+        """State that nobody would restore is state lost: renaming an operator must not do that by accident."""
+        stored = manifest.operators.items() if manifest else ()
+        lost = [name for name, state in stored if name not in self._tasks and any(state.tables.values())]
+        if lost and not self.config.restore.allow_empty:
+            raise PipelineError(
+                f"epoch {manifest.epoch if manifest else 0} has state of {', '.join(map(repr, sorted(lost)))}, which the "
+                "pipeline does not have any more: keep the operators' names, or set allowEmptyStart to drop that state"
+            )
+
+    def _commit_restored(self, manifest: Manifest, persistence: Persistence) -> None:
+        for name, state in manifest.operators.items():
+            task = self._tasks.get(name)
+            pending = state.tables.get(PENDING)
+            if task is None or pending is None or not isinstance(task.operator, SinkOperator):
+                continue
+            runs = [persistence.read(run, manifest.epoch) for run in pending.runs]
+            objects = [part.object for run in pending.runs for part in run.parts]
+            try:
+                task.operator.commit(manifest.epoch, union(run.frame for run in runs), objects, task.context)
+            except Exception as error:
+                raise OperatorError(name, error) from error
+
+    def _on_error(self, error: BaseException) -> None:
+        self._end(EXIT_FAILED, DriverPhase.FAILED, str(error))
+
+    def _end(self, code: int, phase: DriverPhase, message: str) -> None:
+        if self.exit_code is None:
+            self.exit_code, self._phase, self._message = code, phase, message
+            log = logger.info if code == EXIT_STOPPED else logger.error
+            log("Job %s/%s ended: %s", self.config.namespace, self.config.job, message)
+        self._ended.set()
+
+    def _shut_down(self) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.running = False
+            self._checkpointer.close()
+        for source in self._sources():
+            try:
+                source.stop()
+            except Exception:
+                logger.debug("Source %s did not stop cleanly", source.name, exc_info=True)
+        if self.config.work_dir is None:
+            shutil.rmtree(self._work_dir, ignore_errors=True)
+
+    def _sources(self) -> list[SourceTask]:
+        return [task for task in self._tasks.values() if isinstance(task, SourceTask)]
+
+    # --- what the control server asks ---
+
+    def start_checkpoint(self, request: CheckpointRequest) -> CheckpointReport | Refusal:
+        if self._checkpointer is None:
+            return Refusal(reason=RefusalReason.NOT_RUNNING, message="the job is still starting")
+        if request.barrier.then_stop and self._phase is DriverPhase.RUNNING:
+            self._phase = DriverPhase.STOPPING
+        return self._checkpointer.start(request)
+
+    def checkpoint(self, epoch: Epoch) -> CheckpointReport | None:
+        return None if self._checkpointer is None else self._checkpointer.report(epoch)
+
+    def abort(self, epoch: Epoch) -> CheckpointReport | None:
+        return None if self._checkpointer is None else self._checkpointer.abort(epoch)
+
+    def status(self) -> DriverStatus:
+        sources = self._sources()
+        sinks = [(name, task.operator) for name, task in self._tasks.items()]
+        return DriverStatus(
+            namespace=self.config.namespace,
+            job=self.config.job,
+            generation=self.config.generation,
+            phase=self._phase,
+            started=self._started,
+            message=self._message,
+            restored_epoch=self._restored,
+            newest_number=self._newest_number,
+            skipped_epochs=self._skipped,
+            finished=bool(sources) and all(source.finished for source in sources),
+            sources=tuple(source.report() for source in sources),
+            sinks=tuple(
+                SinkReport(name=name, rows_committed=sink.rows_committed)
+                for name, sink in sinks
+                if isinstance(sink, SinkOperator)
+            ),
+            late_rows=sum(task.context.late_rows for task in self._tasks.values()),
+            checkpoint=None if self._checkpointer is None else self._checkpointer.newest_report(),
+            edges=tuple(self._edges),
+        )

@@ -1,0 +1,144 @@
+"""One checkpoint in the driver, from the barrier to the committed sinks: who has done what, when, and how it ended."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from epochal.protocol.barrier import CheckpointBarrier
+from epochal.protocol.control import (
+    CheckpointReport,
+    CheckpointState,
+    OperatorEvent,
+    OperatorReport,
+)
+from epochal.protocol.documents import OperatorState
+from epochal.protocol.epochs import Generation
+from epochal.runtime.table_manager import Snapshot
+
+
+def now_micros() -> int:
+    return time.time_ns() // 1000
+
+
+@dataclass(slots=True)
+class OperatorPart:
+    """One operator's part in the epoch."""
+
+    kind: str
+    events: dict[OperatorEvent, int] = field(default_factory=dict)
+    bytes: int = 0
+    rows: int = 0
+    watermark: int | None = None
+    skipped: bool = False
+    snapshot: Snapshot | None = None
+    state: OperatorState | None = None
+
+
+class EpochRun:
+    """The bookkeeping of one epoch. ``on_frozen`` is called when an operator's state is frozen and can be persisted."""
+
+    def __init__(
+        self,
+        barrier: CheckpointBarrier,
+        generation: Generation,
+        kinds: dict[str, str],
+        on_frozen: Callable[["EpochRun", str], None],
+    ) -> None:
+        self.barrier = barrier
+        self.generation = generation
+        self.parts = {name: OperatorPart(kind) for name, kind in kinds.items()}
+        self.state = CheckpointState.IN_PROGRESS
+        self.message = ""
+        self.started = now_micros()
+        self.finished: int | None = None
+        self.done = threading.Event()
+        self._on_frozen = on_frozen
+        self._lock = threading.Lock()
+
+    @property
+    def over(self) -> bool:
+        return self.state is CheckpointState.FAILED
+
+    # --- what operators report ---
+
+    def started_alignment(self, operator: str) -> None:
+        self._note(operator, OperatorEvent.STARTED_ALIGNMENT)
+
+    def started_checkpointing(self, operator: str) -> None:
+        self._note(operator, OperatorEvent.STARTED_CHECKPOINTING)
+
+    def finished_setup(self, operator: str) -> None:
+        self._note(operator, OperatorEvent.FINISHED_OPERATOR_SETUP)
+
+    def finished_sync(self, operator: str, snapshot: Snapshot | None, watermark: int | None) -> None:
+        part = self.parts[operator]
+        part.snapshot, part.watermark, part.skipped = snapshot, watermark, snapshot is None
+        self._note(operator, OperatorEvent.FINISHED_SYNC)
+        self._on_frozen(self, operator)
+
+    def completed(self, operator: str, state: OperatorState, *, rows: int, written: int) -> bool:
+        """The operator's state is in the store. True if it was the last one."""
+        with self._lock:
+            part = self.parts[operator]
+            part.state, part.rows, part.bytes = state, rows, written
+            part.events[OperatorEvent.COMPLETED] = now_micros()
+            return all(OperatorEvent.COMPLETED in one.events for one in self.parts.values())
+
+    def finished_commit(self, operator: str) -> None:
+        self._note(operator, OperatorEvent.FINISHED_COMMIT)
+
+    # --- how it goes on ---
+
+    def move(self, state: CheckpointState, message: str = "") -> bool:
+        """Change the state; False if the epoch has ended already."""
+        with self._lock:
+            if self.finished is not None:
+                return False
+            self.state = state
+            self.message = message or self.message
+            if state in (CheckpointState.READY, CheckpointState.FAILED):
+                self.finished = now_micros()
+        if self.finished is not None:
+            self._release()
+            self.done.set()
+        return True
+
+    def try_commit_point(self) -> bool:
+        """From here on the epoch cannot be aborted: its manifest is being published."""
+        return self.move(CheckpointState.COMMITTING)
+
+    def _release(self) -> None:
+        for part in self.parts.values():
+            if part.snapshot is not None:
+                part.snapshot.release()
+
+    def _note(self, operator: str, event: OperatorEvent) -> None:
+        with self._lock:
+            self.parts[operator].events.setdefault(event, now_micros())
+
+    def report(self) -> CheckpointReport:
+        with self._lock:
+            operators = tuple(
+                OperatorReport(
+                    name=name,
+                    kind=part.kind,
+                    events=dict(part.events),
+                    bytes=part.bytes,
+                    rows=part.rows,
+                    watermark=part.watermark,
+                    skipped=part.skipped,
+                )
+                for name, part in self.parts.items()
+            )
+            return CheckpointReport(
+                epoch=self.barrier.epoch,
+                generation=self.generation,
+                then_stop=self.barrier.then_stop,
+                state=self.state,
+                started=self.started,
+                finished=self.finished,
+                message=self.message,
+                bytes=sum(part.bytes for part in self.parts.values()),
+                operators=operators,
+            )

@@ -1,0 +1,96 @@
+"""The graph of a job as it was described, checked before anything starts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from epochal.protocol.paths import check_label
+from epochal.runtime.errors import PipelineError
+from epochal.runtime.operator import MAIN, Operator, SinkOperator
+from epochal.runtime.source import SourceSpec
+
+OutputSchemas = dict[str, StructType]
+"""A node's output schema by port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Where a node's rows come from: a node and one of its ports."""
+
+    node: str
+    port: str = MAIN
+
+
+@dataclass(slots=True)
+class Node:
+    """One operator as described. ``schema_of`` says what comes out, given empty frames of what goes in; a wrong column shows
+    there, long before the first row."""
+
+    name: str
+    kind: str
+    inputs: tuple[Input, ...]
+    operator: Operator | None = None
+    source: SourceSpec | None = None
+    schema_of: Callable[[list[DataFrame]], dict[str, DataFrame]] = lambda frames: {MAIN: frames[0]}
+
+
+@dataclass(slots=True)
+class Graph:
+    """Nodes in the order in which they were described: inputs always come before what they feed."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+    def add(self, node: Node) -> None:
+        check_label("operator", node.name)
+        if node.name in self.nodes:
+            raise PipelineError(
+                f"two operators are named {node.name!r}: state is kept by name, so each needs a name of its own"
+            )
+        for source in node.inputs:
+            if source.node not in self.nodes:
+                raise PipelineError(
+                    f"operator {node.name!r} reads from {source.node!r}, which is not in this pipeline: "
+                    "streams cannot be shared between pipelines, and a graph has no cycles"
+                )
+        self.nodes[node.name] = node
+
+    def check(self, spark: SparkSession) -> dict[str, OutputSchemas]:
+        """See that the graph can work. Returns each node's schemas."""
+        if not self.nodes:
+            raise PipelineError("the pipeline is empty: add a source and a sink")
+        self._check_ends()
+        schemas: dict[str, OutputSchemas] = {}
+        for node in self.nodes.values():
+            schemas[node.name] = self._check_node(spark, node, schemas)
+        return schemas
+
+    def _check_ends(self) -> None:
+        if not any(node.source for node in self.nodes.values()):
+            raise PipelineError("the pipeline has no source")
+        used = {source.node for node in self.nodes.values() for source in node.inputs}
+        for node in self.nodes.values():
+            if node.name not in used and not isinstance(node.operator, SinkOperator):
+                raise PipelineError(
+                    f"operator {node.name!r} leads nowhere: connect it to a sink (for example .to_parquet) or remove it"
+                )
+
+    def _check_node(self, spark: SparkSession, node: Node, schemas: dict[str, OutputSchemas]) -> OutputSchemas:
+        try:
+            if node.source is not None:
+                return {MAIN: node.source.read().schema}
+            frames = [spark.createDataFrame([], schemas[source.node][source.port]) for source in node.inputs]
+            return {port: frame.schema for port, frame in node.schema_of(frames).items()}
+        except PipelineError as error:
+            raise PipelineError(f"operator {node.name!r}: {error}") from error
+        except Exception as error:
+            raise PipelineError(f"operator {node.name!r}: {_first_lines(error)}") from error
+
+    def edges(self) -> list[tuple[str, str]]:
+        return [(source.node, node.name) for node in self.nodes.values() for source in node.inputs]
+
+
+def _first_lines(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(("'", "+-", "JVM"))]
+    return " ".join(lines[:3]) or type(error).__name__

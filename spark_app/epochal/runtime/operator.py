@@ -1,0 +1,90 @@
+"""What an operator is: the contract that the built-in ones and those of users share."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+
+from epochal.protocol.barrier import CheckpointBarrier
+from epochal.runtime.table_manager import TableManager
+from epochal.runtime.tables import Run
+
+if TYPE_CHECKING:
+    from epochal.runtime.task import BatchScope
+
+MAIN = "main"
+PENDING = "pending"
+"""The table that a sink's rows wait in."""
+
+
+class OperatorContext:
+    """What an operator may use. It belongs to one operator and is valid only inside that operator's methods."""
+
+    def __init__(self, *, name: str, spark: SparkSession, table_manager: TableManager) -> None:
+        self.name = name
+        self.spark = spark
+        self.table_manager = table_manager
+        self.watermark: int | None = None
+        self.late_rows = 0
+        self._send: Callable[[DataFrame, str], None] | None = None
+        self._scope: BatchScope | None = None
+
+    def emit(self, frame: DataFrame, port: str = MAIN) -> None:
+        """Send rows downstream. ``port`` names a side output."""
+        if self._send is None:
+            raise RuntimeError(f"operator {self.name!r} emits outside of process, on_watermark and handle_checkpoint")
+        self._send(frame, port)
+
+    def after_batch(self, action: Callable[[], None]) -> None:
+        """Run ``action`` when everything that the current batch caused is done: the time to look at observed metrics."""
+        if self._scope is None:
+            raise RuntimeError("there is no batch now")
+        self._scope.after.append(action)
+
+
+class Operator:
+    """One node of the graph. Override what you need; all methods are called by one thread at a time.
+
+    Keep state only in the tables of ``ctx.table_manager``, or move it there in :meth:`handle_checkpoint`: an attribute is
+    gone after a restart. Tables are asked for in :meth:`on_start`, by name.
+    """
+
+    def on_start(self, ctx: OperatorContext) -> None:
+        """Called once, before the first batch, with restored tables."""
+
+    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+        """Take one micro-batch that came on input ``channel`` (0 is the stream that the operator was applied to)."""
+        ctx.emit(frame)
+
+    def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
+        """No row with an event time before ``watermark`` (microseconds) is expected any more. It only grows."""
+
+    def output_watermark(self, watermark: int) -> int:
+        """The watermark that downstream may rely on, given this operator's own."""
+        return watermark
+
+    def handle_checkpoint(self, barrier: CheckpointBarrier, ctx: OperatorContext) -> bool:
+        """Called when the barrier has arrived on all inputs, before state is persisted: flush what is held elsewhere.
+
+        False skips this checkpoint: the epoch then carries this operator's tables of the last epoch that had them.
+        """
+        return True
+
+
+class SinkOperator(Operator):
+    """An operator that makes rows visible outside, once per epoch: what it holds is pending until its epoch is published.
+
+    Its pending rows are a table like any other; :meth:`commit` is called after the epoch is published, and again after a
+    crash, so it must be idempotent by epoch.
+    """
+
+    def __init__(self) -> None:
+        self.rows_committed = 0
+
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> int:
+        """Make the epoch's rows visible. ``objects`` are the Parquet objects that hold them, ``frame`` the same rows; both
+        empty if there are none. Returns how many rows there were."""
+        raise NotImplementedError
+
+    def committed(self, runs: list[Run]) -> None:
+        """The epoch that has these runs is committed."""

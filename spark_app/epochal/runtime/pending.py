@@ -1,0 +1,45 @@
+"""What every two-phase sink shares: rows wait in a table until their epoch is published."""
+
+import threading
+
+from pyspark.sql import DataFrame
+
+from epochal.runtime.operator import PENDING, OperatorContext, SinkOperator
+from epochal.runtime.tables import KeyedTimeTable, Run
+
+
+class PendingSink(SinkOperator):
+    """Holds each batch's rows as a run of the table ``pending``. An epoch's snapshot holds all that is not committed; runs
+    leave the table when an epoch that has them is published, so the rows of a failed epoch come with the next one."""
+
+    def __init__(self) -> None:
+        self._table: KeyedTimeTable | None = None
+        self._done: set[int] = set()
+        self._lock = threading.Lock()
+        super().__init__()
+
+    def on_start(self, ctx: OperatorContext) -> None:
+        self._table = ctx.table_manager.keyed_time_table(PENDING)
+        # What a restored epoch has pending was committed when it was restored.
+        self._table.clear()
+
+    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+        assert self._table is not None
+        self._forget()
+        self._table.append(frame)
+
+    def handle_checkpoint(self, barrier: object, ctx: OperatorContext) -> bool:
+        self._forget()
+        return True
+
+    def committed(self, runs: list[Run]) -> None:
+        """Called by another thread than the others: the runs leave the table at its next use."""
+        with self._lock:
+            self._done.update(run.number for run in runs)
+
+    def _forget(self) -> None:
+        assert self._table is not None
+        with self._lock:
+            done, self._done = self._done, set()
+        if done:
+            self._table.drop([run for run in self._table.runs if run.number in done])

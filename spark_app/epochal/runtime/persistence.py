@@ -1,0 +1,125 @@
+"""Runs to Parquet objects and back: executors talk to the object store themselves, without renames and listings."""
+
+import functools
+import io
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from epochal.protocol.control import StorageConfig
+from epochal.protocol.documents import Run as StoredRun
+from epochal.protocol.documents import RunPart, Table
+from epochal.protocol.epochs import Epoch, Generation
+from epochal.protocol.errors import StoreError
+from epochal.protocol.paths import JobPaths, StateName
+from epochal.protocol.store import Exists, Store, StoreOptions, open_store
+from epochal.runtime.tables import Run
+
+SMALL_RUN = 50_000
+"""Runs of fewer rows become one object: a request costs more than the parallelism brings."""
+
+ATTEMPTS = 16
+"""Part numbers leave room for so many attempts of one task: an attempt that was given up may still be writing."""
+
+
+@functools.lru_cache(maxsize=8)
+def store_of(storage: StorageConfig) -> Store:
+    """The store, opened once per process. Credentials come by environment."""
+    return open_store(storage.uri, StoreOptions(endpoint=storage.endpoint, region=storage.region))
+
+
+class Persistence:
+    """Writes and reads one job's runs."""
+
+    def __init__(self, spark: SparkSession, storage: StorageConfig, paths: JobPaths, generation: Generation) -> None:
+        self._spark = spark
+        self._storage = storage
+        self._paths = paths
+        self._generation = generation
+
+    def write(self, run: Run, *, operator: str, table: str, epoch: Epoch, number: int) -> tuple[RunPart, ...]:
+        """Write the run's rows, one object a partition, unless an epoch has them already."""
+        if run.parts is not None:
+            return run.parts
+        name = StateName(operator=operator, table=table, epoch=epoch, generation=self._generation, run=number, part=0)
+        frame = run.frame.coalesce(1) if run.rows < SMALL_RUN else run.frame
+        written = frame.mapInArrow(_writer(self._storage, self._paths, name), "object string, rows long, bytes long")
+        parts = tuple(RunPart(object=row.object, rows=row.rows, bytes=row.bytes) for row in written.collect())
+        run.parts, run.persisted = parts, epoch
+        return parts
+
+    def read(self, stored: StoredRun, epoch: Epoch) -> Run:
+        """Bring a stored run back, spread over as many partitions as there are cores now."""
+        schema = from_arrow_schema(self._schema(stored.parts[0].object))
+        objects = [(part.object,) for part in stored.parts]
+        slices = max(1, min(len(objects), self._spark.sparkContext.defaultParallelism))
+        names = self._spark.createDataFrame(objects, "object string").repartition(slices)
+        frame = names.mapInArrow(_reader(self._storage), schema)
+        run = Run.materialise(frame)
+        expected = sum(part.rows for part in stored.parts)
+        if run.rows != expected:
+            raise StoreError(
+                self._storage.uri, f"{stored.parts[0].object} … have {run.rows} rows, and not the {expected} written"
+            )
+        run.min_time, run.max_time = stored.min_time, stored.max_time
+        run.parts, run.persisted = stored.parts, epoch
+        return run
+
+    def restore_run(self, epoch: Epoch) -> Callable[[Table, int], Run]:
+        return lambda table, index: self.read(table.runs[index], epoch)
+
+    def _schema(self, name: str) -> pa.Schema:
+        return pq.read_schema(io.BytesIO(store_of(self._storage).get(name)))
+
+
+def stored(run: Run) -> StoredRun:
+    return StoredRun(parts=run.parts or (), min_time=run.min_time, max_time=run.max_time)
+
+
+def _writer(
+    storage: StorageConfig, paths: JobPaths, name: StateName
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        buffer = io.BytesIO()
+        writer: pq.ParquetWriter | None = None
+        rows = 0
+        for batch in batches:
+            if writer is None:
+                writer = pq.ParquetWriter(buffer, batch.schema, compression="zstd")
+            writer.write_batch(batch)
+            rows += batch.num_rows
+        if writer is None or rows == 0:
+            return
+        writer.close()
+        data = buffer.getvalue()
+        context = TaskContext.get()
+        assert context is not None
+        part = context.partitionId() * ATTEMPTS + min(context.attemptNumber(), ATTEMPTS - 1)
+        full = StateName(
+            operator=name.operator,
+            table=name.table,
+            epoch=name.epoch,
+            generation=name.generation,
+            run=name.run,
+            part=part,
+        )
+        target = paths.state_object(full)
+        if isinstance(store_of(storage).create(target, data), Exists):
+            raise StoreError(storage.uri, f"{target} exists already, with other content")
+        yield pa.RecordBatch.from_pydict({"object": [target], "rows": [rows], "bytes": [len(data)]})
+
+    return write
+
+
+def _reader(storage: StorageConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for name in batch.column(0).to_pylist():
+                data = store_of(storage).get(name)
+                yield from pq.ParquetFile(io.BytesIO(data)).iter_batches(batch_size=65_536)
+
+    return read

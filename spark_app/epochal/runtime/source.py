@@ -1,0 +1,236 @@
+"""A source: one Structured Streaming query whose batches enter the graph, and where barriers are injected.
+
+Spark sees a stateless query. A batch holds the source's lock from begin to end, so a barrier that takes the lock falls
+exactly between two batches, also when the source is idle.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from epochal.protocol.barrier import CheckpointBarrier
+from epochal.protocol.control import SourceReport
+from epochal.protocol.documents import SourcePosition
+from epochal.runtime import source_log
+from epochal.runtime.epoch_run import EpochRun
+from epochal.runtime.errors import JobStoppingError, OperatorError
+from epochal.runtime.observed import Observed, micros
+from epochal.runtime.operator import Operator, OperatorContext
+from epochal.runtime.task import MAX_WATERMARK, BatchScope, Task
+
+SMOOTHING = 0.3
+"""Weight of the newest batch in the rate that is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    """What a source reads, and how its event time goes. Times are microseconds."""
+
+    read: Callable[[], DataFrame]
+    event_time: str | None = None
+    delay: int = 0
+    idle_after: float = 30.0
+    trigger: dict[str, Any]
+    bounded: bool = False
+
+
+class SourceTask(Task):
+    """The runtime of one source."""
+
+    def __init__(self, name: str, spec: SourceSpec, context: OperatorContext, directory: Path) -> None:
+        super().__init__(name, "source", Operator(), context, inputs=0)
+        self.spec = spec
+        self.batch = -1
+        self.position: SourcePosition | None = None
+        self.query: StreamingQuery | None = None
+        self.finished = False
+        self.pauses: list[float] = []
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._barrier_waits = threading.Event()
+        self._barrier_passed = threading.Event()
+        self._stopping = False
+        self._held = False
+        self._max_time: int | None = None
+        self._last_rows = time.monotonic()
+        self._is_idle = False
+        self._rows = 0
+        self._rate = 0.0
+        self._batch_seconds = 0.0
+        self._on_error: Callable[[BaseException], None] = lambda error: None
+
+    # --- starting ---
+
+    def restore(self, position: SourcePosition, conf: dict[str, str]) -> None:
+        source_log.restore(self._directory, position, conf)
+        self.batch = position.batch
+        watermark = self.context.watermark
+        self._max_time = None if watermark is None else watermark + self.spec.delay
+
+    def start(self, on_error: Callable[[BaseException], None]) -> None:
+        self._on_error = on_error
+        frame = self.spec.read()
+        if not frame.isStreaming:
+            raise OperatorError(self.name, ValueError("a source must read a stream: use spark.readStream"))
+        self.query = (
+            frame.writeStream.foreachBatch(self._on_batch)
+            .option("checkpointLocation", str(self._directory))
+            .queryName(self.name)
+            .trigger(**self.spec.trigger)
+            .start()
+        )
+        threading.Thread(target=self._watch, name=f"watch-{self.name}", daemon=True).start()
+
+    def _watch(self) -> None:
+        assert self.query is not None
+        try:
+            self.query.awaitTermination()
+        except Exception as error:
+            if not self._stopping:
+                self._on_error(error if isinstance(error, OperatorError) else OperatorError(self.name, error))
+            return
+        if not self._stopping:
+            self._end()
+
+    def _end(self) -> None:
+        """The source has come to its end: nothing older is expected, so nobody waits for it any more."""
+        try:
+            self._give_way_to_barrier()
+            with self._lock, _scoped() as scope:
+                self.context.watermark = MAX_WATERMARK
+                self.forward_watermark(scope)
+                self.finished = True
+        except JobStoppingError:
+            pass
+        except Exception as error:
+            self._on_error(error)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._barrier_passed.set()
+        if self.query is not None and self.query.isActive:
+            self.query.stop()
+
+    # --- batches ---
+
+    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        try:
+            self._give_way_to_barrier()
+            with self._lock:
+                if batch > self.batch:
+                    self._process(frame)
+                    self.batch = batch
+        except Exception as error:
+            if not isinstance(error, JobStoppingError):
+                self._on_error(error)
+            raise
+
+    def _give_way_to_barrier(self) -> None:
+        """A barrier that waits for the lock goes before the next batch, however fast these come; after the barrier of a
+        stop nothing goes."""
+        began = time.perf_counter()
+        while (self._barrier_waits.is_set() or self._held) and not self._stopping:
+            self._barrier_passed.wait(timeout=0.2)
+        if self._stopping:
+            raise JobStoppingError(f"source {self.name!r} has stopped")
+        waited = time.perf_counter() - began
+        if waited > 0.0005:
+            self.pauses.append(waited)
+
+    def _process(self, frame: DataFrame) -> None:
+        began = time.perf_counter()
+        metrics = {"rows": F.count(F.lit(1))}
+        if self.spec.event_time is not None:
+            metrics["newest"] = F.max(micros(F.col(self.spec.event_time)))
+        observed = Observed(frame, metrics)
+        with _scoped() as scope:
+            self._send(scope, observed.frame, "main")
+            seen = observed.get()
+            self._note(seen, time.perf_counter() - began)
+            if self._max_time is not None:
+                self.context.watermark = max(self._max_time - self.spec.delay, self.context.watermark or -(2**62))
+                self._is_idle = False
+                self.forward_watermark(scope)
+        self._batch_seconds = time.perf_counter() - began
+
+    def _note(self, seen: dict[str, Any], seconds: float) -> None:
+        rows = int(seen["rows"])
+        newest = seen.get("newest")
+        if newest is not None:
+            self._max_time = newest if self._max_time is None else max(self._max_time, newest)
+        self._rows += rows
+        if rows:
+            self._last_rows = time.monotonic()
+        rate = rows / max(seconds, 1e-6)
+        self._rate = rate if self._rate == 0.0 else (1 - SMOOTHING) * self._rate + SMOOTHING * rate
+
+    def check_idle(self) -> None:
+        """Called now and then: a source that brought no row for long does not hold back the others' watermark."""
+        if self._is_idle or self.finished or self.spec.event_time is None:
+            return
+        if time.monotonic() - self._last_rows < self.spec.idle_after or not self._lock.acquire(blocking=False):
+            return
+        try:
+            with _scoped() as scope:
+                self._is_idle = True
+                self.forward_watermark(scope, idle=True)
+        finally:
+            self._lock.release()
+
+    # --- barriers ---
+
+    def inject(self, barrier: CheckpointBarrier, run: EpochRun) -> None:
+        """Cut between two batches: note the position, then let the barrier go through the graph."""
+        self._barrier_passed.clear()
+        self._barrier_waits.set()
+        try:
+            with self._lock, _scoped() as scope:
+                if run.over:
+                    return
+                self.position = source_log.capture(self._directory, self.batch)
+                self.cut(barrier, run, scope)
+                self._held = barrier.then_stop
+        finally:
+            self._barrier_waits.clear()
+            self._barrier_passed.set()
+
+    def resume(self) -> None:
+        """A last checkpoint failed, so it was not the last: the job goes on until the stop is asked for again."""
+        self._held = False
+
+    # --- status ---
+
+    def report(self) -> SourceReport:
+        lag = None if self._max_time is None else max(0.0, time.time() - self._max_time / 1e6)
+        watermark = self.context.watermark
+        return SourceReport(
+            name=self.name,
+            batch=self.batch,
+            rows=self._rows,
+            rows_per_second=round(self._rate, 1),
+            batch_seconds=round(self._batch_seconds, 3),
+            watermark=None if watermark is None or watermark >= MAX_WATERMARK else watermark,
+            lag=None if lag is None else round(lag, 1),
+            idle=self._is_idle,
+            finished=self.finished,
+        )
+
+
+class _scoped:
+    """A :class:`BatchScope` that is closed when all went well, and only gives its caches back when not."""
+
+    def __enter__(self) -> BatchScope:
+        self._scope = BatchScope()
+        return self._scope
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._scope.after.clear()
+        self._scope.close()

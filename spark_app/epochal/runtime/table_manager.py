@@ -1,0 +1,114 @@
+"""An operator's tables: made by name, frozen at a barrier, restored from a manifest."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pyspark.sql import SparkSession
+
+from epochal.protocol.documents import Table
+from epochal.protocol.epochs import Epoch
+from epochal.protocol.paths import check_label
+from epochal.runtime.errors import PipelineError
+from epochal.runtime.tables import GlobalTable, KeyedTimeTable, Run
+
+
+@dataclass(slots=True)
+class TableSnapshot:
+    """A table's content at a barrier: runs that stay as they are however the table goes on."""
+
+    kind: Literal["Global", "KeyedTime"]
+    runs: list[Run]
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All tables of one operator at a barrier. Released once the epoch is published or given up."""
+
+    operator: str
+    tables: dict[str, TableSnapshot] = field(default_factory=dict)
+
+    def runs(self) -> list[Run]:
+        return [run for table in self.tables.values() for run in table.runs]
+
+    def release(self) -> None:
+        for run in self.runs():
+            run.release()
+
+
+class TableManager:
+    """The tables of one operator."""
+
+    def __init__(
+        self, operator: str, spark: SparkSession, restore_run: Callable[[Table, int], Run], stored: dict[str, Table]
+    ) -> None:
+        self._operator = operator
+        self._spark = spark
+        self._stored = stored
+        self._restore_run = restore_run
+        self._keyed: dict[str, KeyedTimeTable] = {}
+        self._global: dict[str, GlobalTable] = {}
+        self._released: list[Run] = []
+
+    def keyed_time_table(self, name: str) -> KeyedTimeTable:
+        """The table of that name, with what the restored epoch has of it."""
+        if name not in self._keyed:
+            self._check_new(name)
+            table = self._keyed[name] = KeyedTimeTable(name, self._release_later)
+            table.runs = [run.hold() for run in self._stored_runs(name, "KeyedTime")]
+        return self._keyed[name]
+
+    def global_table(self, name: str) -> GlobalTable:
+        """The small table of that name, with what the restored epoch has of it."""
+        if name not in self._global:
+            self._check_new(name)
+            table = self._global[name] = GlobalTable(name)
+            for run in self._stored_runs(name, "Global"):
+                table.restore(run.hold())
+        return self._global[name]
+
+    def checkpoint(self) -> Snapshot:
+        """Freeze all tables. Costs a list copy each; writing happens later, while the next batches run."""
+        snapshot = Snapshot(self._operator)
+        for name, table in self._keyed.items():
+            snapshot.tables[name] = TableSnapshot("KeyedTime", [run.hold() for run in table.runs])
+        for name, small in self._global.items():
+            snapshot.tables[name] = TableSnapshot("Global", [run.hold() for run in small.frozen(self._spark)])
+        return snapshot
+
+    def forget_unpublished(self, epoch: Epoch, published: set[str]) -> None:
+        """After ``epoch`` is published: a run written before it that it does not name may be cleaned up at any time, so it
+        counts as not written."""
+        for table in self._keyed.values():
+            for run in table.runs:
+                parts = run.parts or ()
+                if run.persisted and run.persisted < epoch and any(part.object not in published for part in parts):
+                    run.parts = None
+
+    def take_dropped(self) -> list[Run]:
+        """What tables dropped since the last call: to be released when nothing lazy refers to it any more."""
+        dropped, self._released = self._released, []
+        return dropped
+
+    def unused(self) -> set[str]:
+        """Stored tables that the operator has not asked for."""
+        return set(self._stored) - set(self._keyed) - set(self._global)
+
+    def _release_later(self, run: Run) -> None:
+        self._released.append(run)
+
+    def _stored_runs(self, name: str, kind: str) -> list[Run]:
+        stored = self._stored.get(name)
+        if stored is None:
+            return []
+        if stored.kind != kind:
+            raise PipelineError(
+                f"operator {self._operator!r}: table {name!r} is a {kind} table now, but the restored epoch has it as "
+                f"{stored.kind}: use another name for the new table"
+            )
+        return [self._restore_run(stored, index) for index in range(len(stored.runs))]
+
+    def _check_new(self, name: str) -> None:
+        check_label("table", name)
+        if name in self._keyed or name in self._global:
+            raise PipelineError(f"operator {self._operator!r}: table {name!r} is asked for as two kinds of table")

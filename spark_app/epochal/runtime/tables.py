@@ -1,0 +1,201 @@
+"""State tables: lists of immutable runs.
+
+A run is a DataFrame that Spark holds (in memory, spilled to disk): it never changes, so freezing a table for a checkpoint is
+copying a list, and only runs that no epoch has yet are written. A run is released when neither its table nor a checkpoint in
+the making needs it any more.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from epochal.protocol.documents import RunPart
+from epochal.protocol.epochs import NO_EPOCH, Epoch
+from epochal.runtime.observed import Observed, micros
+
+MERGE_AT = 8
+"""So many runs of one tier become one of the next: few runs to read, and each row is rewritten once a tier."""
+
+TIER_FACTOR = 8
+
+_sequence = itertools.count(1)
+
+
+class Run:
+    """One immutable batch of state rows. ``parts`` are its objects in the store, once it is persisted."""
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        *,
+        rows: int,
+        min_time: int | None = None,
+        max_time: int | None = None,
+        parts: tuple[RunPart, ...] | None = None,
+        persisted: Epoch = NO_EPOCH,
+    ) -> None:
+        self.number = next(_sequence)
+        self.frame = frame
+        self.rows = rows
+        self.min_time = min_time
+        self.max_time = max_time
+        self.parts = parts
+        self.persisted = persisted
+        self._holders = 0
+        self._lock = threading.Lock()
+
+    @classmethod
+    def materialise(cls, frame: DataFrame, time: Column | None = None) -> "Run":
+        """Compute the frame now, by one job, and cut its plan: runs built on runs would otherwise nest for ever."""
+        metrics = {"rows": F.count(F.lit(1))}
+        if time is not None:
+            metrics |= {"min_time": F.min(micros(time)), "max_time": F.max(micros(time))}
+        observed = Observed(frame, metrics)
+        held = observed.frame.localCheckpoint(eager=True)
+        seen = observed.get()
+        return cls(held, rows=seen["rows"], min_time=seen.get("min_time"), max_time=seen.get("max_time"))
+
+    def hold(self) -> "Run":
+        with self._lock:
+            self._holders += 1
+        return self
+
+    def release(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            gone = self._holders == 0
+        if gone:
+            unpersist(self.frame)
+
+
+def unpersist(frame: DataFrame) -> None:
+    """Free the blocks of a locally checkpointed frame. Spark would do so when both garbage collectors got to it."""
+    plan = frame._jdf.queryExecution().logical()
+    if plan.getClass().getSimpleName() == "LogicalRDD":
+        plan.rdd().unpersist(False)
+
+
+def union(frames: Iterable[DataFrame]) -> DataFrame | None:
+    result: DataFrame | None = None
+    for frame in frames:
+        result = frame if result is None else result.unionByName(frame)
+    return result
+
+
+class KeyedTimeTable:
+    """Append-only runs with event times, expiring by watermark."""
+
+    def __init__(self, name: str, release_later: Callable[[Run], None]) -> None:
+        self.name = name
+        self.runs: list[Run] = []
+        self._release_later = release_later
+
+    def append(self, frame: DataFrame, time: Column | None = None) -> Run:
+        """Add rows. ``time`` is their event time: it decides when they expire."""
+        run = Run.materialise(frame, time)
+        if run.rows:
+            self.runs.append(run.hold())
+        else:
+            self._release_later(run.hold())
+        return run
+
+    def read(self, *, since: int | None = None, until: int | None = None) -> DataFrame | None:
+        """All rows of runs that may have event times from ``since`` to ``until``; None if there are none. Runs are read
+        whole: filter on the time if it matters."""
+        return union(run.frame for run in self.between(since, until))
+
+    def between(self, since: int | None = None, until: int | None = None) -> list[Run]:
+        return [
+            run
+            for run in self.runs
+            if (since is None or run.max_time is None or run.max_time >= since)
+            and (until is None or run.min_time is None or run.min_time <= until)
+        ]
+
+    def expire(self, before: int) -> None:
+        """Drop the runs all of whose rows are older."""
+        self._keep([run for run in self.runs if run.max_time is None or run.max_time >= before])
+
+    def drop(self, runs: list[Run]) -> None:
+        gone = {id(run) for run in runs}
+        self._keep([run for run in self.runs if id(run) not in gone])
+
+    def clear(self) -> None:
+        self._keep([])
+
+    def merge_small(self, merged: Callable[[DataFrame], DataFrame], time: Column | None = None) -> None:
+        """Merge runs in tiers. ``merged`` may combine rows that belong together and drop expired ones."""
+        while small := self._full_tier():
+            frame = union(run.frame for run in small)
+            assert frame is not None
+            run = Run.materialise(merged(frame), time)
+            chosen = {id(one) for one in small}
+            where = next(index for index, one in enumerate(self.runs) if id(one) in chosen)
+            left = [one for one in self.runs if id(one) not in chosen]
+            if run.rows:
+                left.insert(where, run.hold())
+            self._keep(left)
+
+    def _full_tier(self) -> list[Run] | None:
+        tiers: dict[int, list[Run]] = {}
+        for run in self.runs:
+            tiers.setdefault(_tier(run.rows), []).append(run)
+        return next((tiers[tier] for tier in sorted(tiers) if len(tiers[tier]) >= MERGE_AT), None)
+
+    def _keep(self, runs: list[Run]) -> None:
+        kept = {id(run) for run in runs}
+        for run in self.runs:
+            if id(run) not in kept:
+                self._release_later(run)
+        self.runs = runs
+
+
+def _tier(rows: int) -> int:
+    """Runs of up to 10,000 rows are one tier: below that a run costs the same whatever its size."""
+    tier, size = 0, 10_000
+    while rows > size:
+        tier, size = tier + 1, size * TIER_FACTOR
+    return tier
+
+
+class GlobalTable:
+    """A small mapping on the driver: string keys, JSON values. Written whole, when it has changed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._values: dict[str, Any] = {}
+        self._run: Run | None = None
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._values.get(key, default)
+
+    def put(self, key: str, value: Any) -> None:
+        msgspec.json.encode(value)  # what cannot be stored is told here, not at the next checkpoint
+        self._values[key] = value
+        self._run = None
+
+    def delete(self, key: str) -> None:
+        self._values.pop(key, None)
+        self._run = None
+
+    def items(self) -> dict[str, Any]:
+        return dict(self._values)
+
+    def frozen(self, spark: SparkSession) -> list[Run]:
+        if not self._values:
+            return []
+        if self._run is None:
+            rows = [(key, msgspec.json.encode(value).decode()) for key, value in sorted(self._values.items())]
+            frame = spark.createDataFrame(rows, "key string, value string").coalesce(1)
+            self._run = Run(frame, rows=len(rows))
+        return [self._run]
+
+    def restore(self, run: Run) -> None:
+        for row in run.frame.collect():
+            self._values[row["key"]] = msgspec.json.decode(row["value"])
+        self._run = run

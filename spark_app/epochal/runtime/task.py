@@ -1,0 +1,191 @@
+"""One operator at work: batches, watermarks and barriers that arrive on its inputs, and where its rows go.
+
+Alignment: when a barrier has arrived on one input, that input is blocked until it has arrived on all of them. The thread that
+brings the next batch on a blocked input waits, which holds back the source it comes from. Locks are taken in the direction
+of the graph only, so they cannot form a circle.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+
+from epochal.protocol.barrier import CheckpointBarrier
+from epochal.runtime.epoch_run import EpochRun
+from epochal.runtime.errors import JobStoppingError, OperatorError
+from epochal.runtime.operator import Operator, OperatorContext
+from epochal.runtime.tables import Run
+
+MAX_WATERMARK = 2**62
+"""Says that nothing comes any more."""
+
+
+@dataclass(slots=True)
+class BatchScope:
+    """Everything that one batch (or watermark, or barrier) causes on its way through the graph."""
+
+    after: list[Callable[[], None]] = field(default_factory=list)
+    dropped: list[Run] = field(default_factory=list)
+
+    def close(self) -> None:
+        for action in self.after:
+            action()
+        for run in self.dropped:
+            run.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Rows that leave on ``port`` arrive at ``task`` as its input number ``channel``."""
+
+    port: str
+    task: "Task"
+    channel: int
+
+
+class Task:
+    """The runtime of one operator."""
+
+    def __init__(self, name: str, kind: str, operator: Operator, context: OperatorContext, inputs: int) -> None:
+        self.name = name
+        self.kind = kind
+        self.operator = operator
+        self.context = context
+        self.inputs = inputs
+        self.downstream: list[Edge] = []
+        self._watermarks: list[int | None] = [None] * inputs
+        self._idle = [False] * inputs
+        self._delivered: set[int] = set()
+        self._epoch_run: EpochRun | None = None
+        self._free = threading.Condition(threading.RLock())
+
+    def run_start(self) -> None:
+        try:
+            self.operator.on_start(self.context)
+        except Exception as error:
+            raise OperatorError(self.name, error) from error
+        for run in self.context.table_manager.take_dropped():
+            run.release()
+
+    # --- batches ---
+
+    def receive(self, frame: DataFrame, channel: int, scope: BatchScope) -> None:
+        with self._free:
+            while channel in self._delivered:
+                self._free.wait()
+            self._run(scope, lambda: self.operator.process(frame, self.context, channel))
+
+    def _send(self, scope: BatchScope, frame: DataFrame, port: str) -> None:
+        edges = [edge for edge in self.downstream if edge.port == port]
+        if len(edges) > 1:
+            # Each branch would compute these rows again.
+            run = Run.materialise(frame).hold()
+            scope.dropped.append(run)
+            frame = run.frame
+        for edge in edges:
+            edge.task.receive(frame, edge.channel, scope)
+
+    def _run(self, scope: BatchScope, call: Callable[[], None]) -> None:
+        """Call the operator, with its context able to emit; errors carry its name."""
+        context = self.context
+        context._send, context._scope = (lambda frame, port: self._send(scope, frame, port)), scope
+        try:
+            call()
+        except (OperatorError, JobStoppingError):
+            raise
+        except Exception as error:
+            raise OperatorError(self.name, error) from error
+        finally:
+            context._send = context._scope = None
+            # Rows sent downstream may still be lazy, and read what was dropped: it goes when the batch is done.
+            scope.dropped.extend(context.table_manager.take_dropped())
+
+    # --- watermarks ---
+
+    def receive_watermark(self, watermark: int | None, channel: int, scope: BatchScope, *, idle: bool = False) -> None:
+        """An input's watermark moved, or the input went idle: then it does not hold the others back."""
+        with self._free:
+            while channel in self._delivered:
+                self._free.wait()
+            self._idle[channel] = idle
+            before = self._watermarks[channel]
+            if watermark is not None and (before is None or watermark > before):
+                self._watermarks[channel] = watermark
+            self._advance(scope)
+
+    def restore_watermark(self, watermark: int | None, inputs: list[int | None]) -> None:
+        self.context.watermark = watermark
+        self._watermarks = list(inputs)
+
+    def _advance(self, scope: BatchScope) -> None:
+        active = [mark for mark, idle in zip(self._watermarks, self._idle, strict=True) if not idle]
+        known = [mark for mark in active if mark is not None]
+        if not active or len(known) < len(active):
+            return
+        watermark = min(known)
+        if self.context.watermark is not None and watermark <= self.context.watermark:
+            return
+        self._run(scope, lambda: self.operator.on_watermark(watermark, self.context))
+        self.context.watermark = watermark
+        self.forward_watermark(scope)
+
+    def output_watermark(self) -> int | None:
+        watermark = self.context.watermark
+        if watermark is None or watermark >= MAX_WATERMARK:
+            return watermark
+        return self.operator.output_watermark(watermark)
+
+    def forward_watermark(self, scope: BatchScope, *, idle: bool = False) -> None:
+        for edge in self.downstream:
+            edge.task.receive_watermark(self.output_watermark(), edge.channel, scope, idle=idle)
+
+    # --- barriers ---
+
+    def receive_barrier(self, barrier: CheckpointBarrier, channel: int, run: EpochRun, scope: BatchScope) -> None:
+        """The barrier on one input.
+
+        1. Align: block the input until the barrier has come on all.
+        2. Call ``handle_checkpoint``.
+        3. If it says True, freeze the tables; otherwise this operator skips the epoch.
+        4. Forward the barrier.
+        5. Unblock.
+        """
+        with self._free:
+            if run.over:
+                return
+            # Step 1
+            if not self._delivered:
+                run.started_alignment(self.name)
+                self._epoch_run = run
+            self._delivered.add(channel)
+            if len(self._delivered) < self.inputs:
+                return
+            self.cut(barrier, run, scope)
+            # Step 5
+            self._unblock()
+
+    def cut(self, barrier: CheckpointBarrier, run: EpochRun, scope: BatchScope) -> None:
+        """Steps 2 to 4: the operator's own part in the epoch."""
+        run.started_checkpointing(self.name)
+        # Step 2
+        taken: list[bool] = []
+        self._run(scope, lambda: taken.append(self.operator.handle_checkpoint(barrier, self.context)))
+        run.finished_setup(self.name)
+        # Step 3
+        snapshot = self.context.table_manager.checkpoint() if taken[0] else None
+        run.finished_sync(self.name, snapshot, self.context.watermark)
+        # Step 4
+        for edge in self.downstream:
+            edge.task.receive_barrier(barrier, edge.channel, run, scope)
+
+    def give_up(self, run: EpochRun) -> None:
+        """The epoch is aborted: no input waits for it any more."""
+        with self._free:
+            if self._epoch_run is run:
+                self._unblock()
+
+    def _unblock(self) -> None:
+        self._delivered.clear()
+        self._epoch_run = None
+        self._free.notify_all()

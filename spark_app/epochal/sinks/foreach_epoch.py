@@ -1,0 +1,32 @@
+"""Sinks of the user's own, and the console."""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+
+from epochal.runtime.operator import OperatorContext
+from epochal.runtime.pending import PendingSink
+
+EpochFunction = Callable[[DataFrame, int], None]
+
+
+class ForEachEpochSink(PendingSink):
+    """Calls ``function(rows, epoch)`` once an epoch with rows is published. After a crash it may be called again for the same
+    epoch, with the same rows: it must be idempotent by epoch."""
+
+    def __init__(self, function: EpochFunction) -> None:
+        super().__init__()
+        self._function = function
+
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> int:
+        if frame is not None:
+            self._function(frame, epoch)
+        return len(objects)
+
+
+def console(rows: int = 20) -> EpochFunction:
+    def show(frame: DataFrame, epoch: int) -> None:
+        print(f"--- epoch {epoch} ---", flush=True)
+        frame.show(rows, truncate=False)
+
+    return show
