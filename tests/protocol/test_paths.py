@@ -1,6 +1,8 @@
 """Object names: made and read back without loss, and no name of a user's leads anywhere else."""
 
 import posixpath
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -119,15 +121,16 @@ def test_names_sort_as_their_numbers_do(epoch: Epoch, other: Epoch) -> None:
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
 def test_a_hostile_name_is_refused_wherever_a_user_names_something(name: str) -> None:
     good = StateName(operator="o", table="t", epoch=Epoch(1), generation=Generation(1), run=0, part=0)
-    for use in (
+    uses: list[Callable[[], object]] = [
         lambda: check_label("table", name),
         lambda: check_kubernetes_label("job", name),
         lambda: JobPaths(name, "orders"),
         lambda: JobPaths("team", name),
         lambda: PATHS.savepoint(name),
-        lambda: PATHS.state_object(StateName(**_fields(good) | {"operator": name})),
-        lambda: PATHS.state_object(StateName(**_fields(good) | {"table": name})),
-    ):
+        lambda: PATHS.state_object(replace(good, operator=name)),
+        lambda: PATHS.state_object(replace(good, table=name)),
+    ]
+    for use in uses:
         with pytest.raises(InvalidNameError):
             use()
 
@@ -195,16 +198,13 @@ def test_the_error_suggests_a_name(name: str, suggestion: str) -> None:
 
 
 def test_numbers_out_of_bounds_are_refused() -> None:
-    for use in (
+    uses: list[Callable[[], str]] = [
         lambda: PATHS.manifest(Epoch(0)),
         lambda: PATHS.manifest(Epoch(-1)),
         lambda: PATHS.committed(Epoch(MAX_EPOCH + 1)),
         lambda: PATHS.generation(Generation(0)),
         lambda: PATHS.generation(Generation(MAX_GENERATION + 1)),
-    ):
+    ]
+    for use in uses:
         with pytest.raises(InvalidNameError, match="out of bounds"):
             use()
-
-
-def _fields(name: StateName) -> dict[str, object]:
-    return {field: getattr(name, field) for field in ("operator", "table", "epoch", "generation", "run", "part")}

@@ -7,7 +7,6 @@ import pytest
 
 from epochal.protocol.decision import (
     AbortEpoch,
-    Action,
     CheckpointSpec,
     CleanupExists,
     CleanupFailed,
@@ -272,14 +271,13 @@ def test_a_driver_that_is_to_be_replaced_gets_no_barrier_until_it_is() -> None:
 
 def test_failures_are_tolerated_up_to_the_given_number_and_the_next_recovers() -> None:
     record = flying()
-    actions: list[Action] = []
+    failed: list[Decision] = []
     for now in (20.0, 21.0, 22.0):
-        failed = decide(record, now, fate=EpochFailed("disk"))
-        actions.append(failed.action)
-        record = decide(failed.record, now + 0.5).record
-    assert actions == [Fail(Epoch(2)), Fail(Epoch(3)), Recover()]
-    assert failed.reason is Reason.TOO_MANY_FAILURES
-    assert failed.record.failures_in_a_row == 0
+        failed.append(decide(record, now, fate=EpochFailed("disk")))
+        record = decide(failed[-1].record, now + 0.5).record
+    assert [each.action for each in failed] == [Fail(Epoch(2)), Fail(Epoch(3)), Recover()]
+    assert failed[-1].reason is Reason.TOO_MANY_FAILURES
+    assert failed[-1].record.failures_in_a_row == 0
 
 
 def test_a_completed_checkpoint_ends_the_row_of_failures() -> None:
@@ -340,14 +338,12 @@ def test_the_stop_is_done_when_its_own_epoch_is_published() -> None:
 
 def test_a_failed_last_checkpoint_is_tried_again_and_then_given_up() -> None:
     record = request_stop(running())
-    actions: list[Action] = []
+    failed: list[Decision] = []
     for now in (1.0, 2.0, 3.0):
-        record = decide(record, now).record
-        failed = decide(record, now + 0.5, fate=EpochFailed("disk"))
-        actions.append(failed.action)
-        record = failed.record
-    assert actions == [Fail(Epoch(2)), Fail(Epoch(3)), Stop(forced=True)]
-    assert "the newest epoch is 1" in failed.message
+        failed.append(decide(decide(record, now).record, now + 0.5, fate=EpochFailed("disk")))
+        record = failed[-1].record
+    assert [each.action for each in failed] == [Fail(Epoch(2)), Fail(Epoch(3)), Stop(forced=True)]
+    assert "the newest epoch is 1" in failed[-1].message
 
 
 @pytest.mark.parametrize("in_flight", [True, False])
