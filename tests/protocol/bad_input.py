@@ -304,7 +304,7 @@ def sections() -> Iterator[tuple[str, str, list[Case]]]:
     """Title, a sentence, and the cases that need no server."""
     yield (
         "Manifests",
-        "Each is put under the name of epoch 3 and read. Restoring skips such an epoch, says so, and tries an older one.",
+        "Each is read under the name of epoch 3. Restoring skips such an epoch, says so, and tries an older one.",
         [Case(what, _stored(data)) for what, data in MANIFESTS.items()],
     )
     yield (
