@@ -103,7 +103,8 @@ class Record:
 
     ``issued`` is the highest epoch number ever given out. ``completed`` holds the newest completed epochs, oldest
     first, as many as retention needs. ``last_checkpoint`` is when the newest of them completed, and moves for nothing
-    else. ``stop`` is the wish to stop: it stays until its own checkpoint is published or given up.
+    else. ``stop`` is the wish to stop: it stays until its own checkpoint is published or given up. ``recovering``: the
+    driver is to be replaced, and stays so until a new generation begins.
     """
 
     generation: Generation
@@ -120,6 +121,7 @@ class Record:
     completed_count: int = 0
     stop: bool = False
     stopped: bool = False
+    recovering: bool = False
     cleanup: CleanupRecord = CleanupRecord()
 
     @property

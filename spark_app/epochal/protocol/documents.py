@@ -144,6 +144,7 @@ class GenerationRecord(_Body, frozen=True):
 
     ``back_to`` is set when this generation was told to go back: epochs above it of older generations are abandoned.
     0 means that it was allowed to start empty. ``savepoint`` names the savepoint it went back to, if it was one.
+    ``issued`` is the highest epoch number that was given out before it: its own epochs come after that.
     """
 
     generation: GenerationField
@@ -152,6 +153,7 @@ class GenerationRecord(_Body, frozen=True):
     writer: str
     back_to: ParentField | None = None
     savepoint: Text | None = None
+    issued: ParentField = Epoch(0)
 
 
 class CommitRecord(_Body, frozen=True):

@@ -61,6 +61,8 @@ CLEANUP_LONGEST_BACKOFF: Seconds = 600.0
 def progress(spec: CheckpointSpec, record: Record, observed: Observation, now: Seconds) -> Decision:
     """Decide what to do next. See the module's docstring; the order of the branches is the meaning."""
     record = _without_future(spec, record, now)
+    if record.recovering:
+        return _recover(record, Reason.DRIVER_GONE, "the driver is still to be replaced")
     if record.in_flight is not None:
         return _follow(spec, record, record.in_flight, observed.fate, now)
     if record.stop and not record.stopped:
@@ -70,7 +72,8 @@ def progress(spec: CheckpointSpec, record: Record, observed: Observation, now: S
     due = _checkpoint_due(spec, record, observed, now)
     if due.start and not _cleanup_goes_first(spec, record, now):
         return _start(spec, record, now, reason=due.reason, then_stop=False)
-    if may_clean(spec, record, observed.cleanup, now):
+    if observed.driver_ready and may_clean(spec, record, observed.cleanup, now):
+        # A driver that is not ready may be restoring an epoch that the record does not count on any more.
         return _start_cleanup(spec, record, now)
     return Decision(action=Nothing(), record=record, reason=due.reason, message=due.message)
 
@@ -80,7 +83,14 @@ def begin_generation(record: Record, generation: Generation, now: Seconds) -> Re
     restored."""
     if generation <= record.generation:
         raise ValueError(f"generation {generation} does not come after {record.generation}")
-    return replace(record, generation=generation, generation_started=now, failures_in_a_row=0, stopped=False)
+    return replace(
+        record,
+        generation=generation,
+        generation_started=now,
+        failures_in_a_row=0,
+        stopped=False,
+        recovering=False,
+    )
 
 
 def restored(record: Record, epoch: Epoch, newest_number: Epoch) -> Record:
@@ -99,8 +109,8 @@ def restored(record: Record, epoch: Epoch, newest_number: Epoch) -> Record:
 
 
 def request_stop(record: Record) -> Record:
-    """Write down the wish to stop. It outlives whatever is in flight now."""
-    return record if record.stop else replace(record, stop=True, failures_in_a_row=0)
+    """Write down the wish to stop. It outlives whatever is in flight now; a job that has stopped has it fulfilled."""
+    return record if record.stop or record.stopped else replace(record, stop=True, failures_in_a_row=0)
 
 
 # --- branch 1: a checkpoint is in flight ------------------------------------------------------------------------------
@@ -116,8 +126,11 @@ def _follow(spec: CheckpointSpec, record: Record, flight: InFlight, fate: Fate, 
         case DriverLost():
             return _driver_lost(record, flight, now)
         case InProgress() | EpochUnknown() | DriverSilent():
+            if flight.generation != record.generation:
+                # Nobody has to hurry: the new driver seals the epoch or restores it, and `restored` ends it.
+                return _wait_for(record, flight, DriverSilent())
             if now > flight.deadline:
-                return _too_late(spec, record, flight, fate, now)
+                return _too_late(spec, record, flight, now)
             return _wait_for(record, flight, fate)
         case _:
             assert_never(fate)
@@ -125,23 +138,28 @@ def _follow(spec: CheckpointSpec, record: Record, flight: InFlight, fate: Fate, 
 
 def _wait_for(record: Record, flight: InFlight, fate: InProgress | EpochUnknown | DriverSilent) -> Decision:
     match fate:
-        case EpochUnknown() if not flight.aborting:
+        case DriverSilent():
+            message = f"the driver does not answer about epoch {flight.epoch}"
+            return Decision(action=Nothing(), record=record, reason=Reason.DRIVER_UNREACHABLE, message=message)
+        case _ if flight.aborting:
+            # Also if it has never seen the epoch: its barrier may still be on its way. Only a driver that was told to
+            # give it up refuses it.
+            message = f"epoch {flight.epoch} is being aborted"
+            return Decision(
+                action=AbortEpoch(flight.epoch), record=record, reason=Reason.CHECKPOINT_ABORTED, message=message
+            )
+        case EpochUnknown():
             return Decision(
                 action=SendBarrier(flight.barrier(), flight.generation),
                 record=record,
                 reason=Reason.BARRIER_LOST,
                 message=f"the driver has not seen the barrier of epoch {flight.epoch}: sending it again",
             )
-        case EpochUnknown():
-            reason, message = Reason.CHECKPOINT_ABORTED, f"epoch {flight.epoch} is being aborted"
-        case DriverSilent():
-            reason, message = Reason.DRIVER_UNREACHABLE, f"the driver does not answer about epoch {flight.epoch}"
         case InProgress(operators_done=done, operators_total=total):
-            reason = Reason.CHECKPOINT_IN_PROGRESS
             message = f"epoch {flight.epoch}: {done} of {total} operators done"
+            return Decision(action=Nothing(), record=record, reason=Reason.CHECKPOINT_IN_PROGRESS, message=message)
         case _:
             assert_never(fate)
-    return Decision(action=Nothing(), record=record, reason=reason, message=message)
 
 
 def _complete(spec: CheckpointSpec, record: Record, flight: InFlight, fate: EpochPublished, now: Seconds) -> Decision:
@@ -181,15 +199,11 @@ def _fail(
         return Decision(action=Fail(flight.epoch), record=record, reason=reason, message=message)
     if record.stop:
         return _force_stop(record, f"{message}; given up after {failures} tries")
-    return Decision(
-        action=Recover(),
-        record=replace(record, failures_in_a_row=0),
-        reason=Reason.TOO_MANY_FAILURES,
-        message=f"{message}; {failures} in a row ({spec.tolerable_failures} tolerated): restarting from the newest",
-    )
+    message = f"{message}; {failures} in a row ({spec.tolerable_failures} tolerated): restarting from the newest"
+    return _recover(replace(record, failures_in_a_row=0), Reason.TOO_MANY_FAILURES, message)
 
 
-def _too_late(spec: CheckpointSpec, record: Record, flight: InFlight, fate: Fate, now: Seconds) -> Decision:
+def _too_late(spec: CheckpointSpec, record: Record, flight: InFlight, now: Seconds) -> Decision:
     """The deadline has passed. First ask the driver to give up; if that has no answer either, go on without it."""
     took = f"not done {now - flight.started:.0f} s after its start"
     if not flight.aborting:
@@ -200,14 +214,11 @@ def _too_late(spec: CheckpointSpec, record: Record, flight: InFlight, fate: Fate
             reason=Reason.CHECKPOINT_TIMED_OUT,
             message=f"epoch {flight.epoch} timed out: {took}",
         )
-    if isinstance(fate, EpochUnknown):
-        # It answers and does not have the epoch: there is nothing left to give up.
-        return _fail(spec, record, flight, now, reason=Reason.CHECKPOINT_TIMED_OUT, message=took)
     record = replace(record, in_flight=None, last_attempt_ended=now, failures_in_a_row=0)
     message = f"epoch {flight.epoch} timed out and the driver did not give it up"
     if record.stop:
         return _force_stop(record, message)
-    return Decision(action=Recover(), record=record, reason=Reason.CHECKPOINT_TIMED_OUT, message=message)
+    return _recover(record, Reason.CHECKPOINT_TIMED_OUT, message)
 
 
 def _driver_lost(record: Record, flight: InFlight, now: Seconds) -> Decision:
@@ -215,7 +226,13 @@ def _driver_lost(record: Record, flight: InFlight, now: Seconds) -> Decision:
     message = f"the driver of generation {flight.generation} ended before epoch {flight.epoch} was published"
     if record.stop:
         return _force_stop(record, message)
-    return Decision(action=Recover(), record=record, reason=Reason.DRIVER_GONE, message=message)
+    return _recover(record, Reason.DRIVER_GONE, message)
+
+
+def _recover(record: Record, reason: Reason, message: str) -> Decision:
+    """Written down, because the old driver may still be at an epoch that the record has given up: until it is
+    replaced, no other may begin."""
+    return Decision(action=Recover(), record=replace(record, recovering=True), reason=reason, message=message)
 
 
 # --- branch 2: start one ----------------------------------------------------------------------------------------------
@@ -308,7 +325,7 @@ def _force_stop(record: Record, why: str) -> Decision:
     kept = f"the newest epoch is {record.newest_completed}" if record.completed else "there is no epoch"
     return Decision(
         action=Stop(forced=True),
-        record=replace(record, in_flight=None, stop=False, stopped=True),
+        record=replace(record, in_flight=None, stop=False, stopped=True, recovering=False),
         reason=Reason.STOP_FORCED,
         message=f"stopped without a last checkpoint ({why}); {kept}",
     )
@@ -421,8 +438,8 @@ def _without_future(spec: CheckpointSpec, record: Record, now: Seconds) -> Recor
     A clock that was set back would otherwise hold the next checkpoint, a deadline or a back-off until it catches up.
     """
     flight = record.in_flight
-    if flight is not None and flight.started > now:
-        flight = replace(flight, started=now, deadline=min(flight.deadline, now + spec.timeout))
+    if flight is not None:
+        flight = replace(flight, started=min(flight.started, now), deadline=min(flight.deadline, now + spec.timeout))
     cleanup = record.cleanup
     if cleanup.started is not None and cleanup.started > now:
         cleanup = replace(cleanup, started=now)

@@ -46,11 +46,20 @@ class EpochTaken:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """The epoch is sealed: whatever is still on its way to the store, it will never exist."""
+
+    epoch: Epoch
+
+
 def claim_generation(store: Store, paths: JobPaths, record: GenerationRecord) -> Fenced | None:
     """Become the driver of ``record.generation``; None if that worked.
 
     1. Create the generation's record. One of two drivers of the same generation loses here.
     2. See that no newer generation has begun.
+    3. Take the numbers of older generations that never began. A driver that was asked for and comes up only now could
+       otherwise still go back, and turn the line under this generation's feet.
     """
     # Step 1
     match store.create(paths.generation(record.generation), encode(record)):
@@ -59,17 +68,38 @@ def claim_generation(store: Store, paths: JobPaths, record: GenerationRecord) ->
         case Created():
             pass
     # Step 2
-    return newer_generation(store, paths, record.generation)
+    begun = list_generations(store, paths)
+    if begun and begun[-1] > record.generation:
+        return _taken_over(begun[-1], record.generation)
+    # Step 3
+    for generation in range(min([record.generation, *begun]), record.generation):
+        if generation not in begun:
+            retire_generation(store, paths, Generation(generation), record)
+    return None
+
+
+def retire_generation(store: Store, paths: JobPaths, generation: Generation, by: GenerationRecord) -> None:
+    """Stand where a generation's record would be. One that is there already stays: it has begun after all."""
+    record = GenerationRecord(
+        generation=generation, claim=by.claim, created=by.created, writer=by.writer, issued=by.issued
+    )
+    store.create(paths.generation(generation), encode(record))
+
+
+def list_generations(store: Store, paths: JobPaths, *, after: Generation | None = None) -> list[Generation]:
+    """The generations that have begun, oldest first, by one listing."""
+    names = store.list_names(paths.generations, after=None if after is None else paths.generation(after))
+    return [name.generation for name in paths.recognised(names) if isinstance(name, GenerationName)]
 
 
 def newer_generation(store: Store, paths: JobPaths, generation: Generation) -> Fenced | None:
     """The fence: whether a newer generation has begun. One request, however many there were before."""
-    names = store.list_names(paths.generations, after=paths.generation(generation))
-    found = [name.generation for name in paths.recognised(names) if isinstance(name, GenerationName)]
-    newest = max([generation, *found])
-    if newest > generation:
-        return Fenced(newest, f"generation {newest} has taken over from generation {generation}")
-    return None
+    newer = list_generations(store, paths, after=generation)
+    return _taken_over(newer[-1], generation) if newer else None
+
+
+def _taken_over(newest: Generation, generation: Generation) -> Fenced:
+    return Fenced(newest, f"generation {newest} has taken over from generation {generation}")
 
 
 def seal(store: Store, paths: JobPaths, seal: Seal) -> bool:
@@ -97,6 +127,10 @@ def publish(store: Store, paths: JobPaths, manifest: Manifest) -> Published | Fe
        so its sinks must not be committed from here. If it has seen it, it commits them itself.
 
     Sending the same manifest again is harmless: the answer is the same.
+
+    Commit the sinks of a published epoch before publishing the next: a restore commits those of the newest epoch only.
+    After an error of the store nobody knows whether step 2 took effect: call :func:`give_up` before saying that the
+    epoch failed.
     """
     # Step 1
     if fenced := newer_generation(store, paths, manifest.generation):
@@ -112,6 +146,19 @@ def publish(store: Store, paths: JobPaths, manifest: Manifest) -> Published | Fe
     if fenced := newer_generation(store, paths, manifest.generation):
         return fenced
     return Published(manifest.epoch)
+
+
+def give_up(store: Store, paths: JobPaths, manifest: Manifest) -> GivenUp | Published | Fenced | EpochTaken:
+    """Find out what became of an epoch whose publishing failed, and make sure that it stays so.
+
+    1. Seal it: a manifest that is still on its way comes too late now.
+    2. If a manifest is there already, the epoch exists after all: publish it again, which says whose it is.
+    """
+    # Step 1
+    if seal(store, paths, Seal(epoch=manifest.epoch, generation=manifest.generation, claim=manifest.claim)):
+        return GivenUp(manifest.epoch)
+    # Step 2
+    return publish(store, paths, manifest)
 
 
 def _lost(name: str, data: bytes, manifest: Manifest) -> Fenced | EpochTaken:

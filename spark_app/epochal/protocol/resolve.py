@@ -4,13 +4,14 @@ The cost does not grow with the job's history: one listing that starts at the ne
 read. Only when that one is unusable does the search widen.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from epochal.protocol.documents import GenerationRecord, Manifest, Seal, decode, decode_any
 from epochal.protocol.epochs import MAX_EPOCH, NO_EPOCH, Epoch, Generation
 from epochal.protocol.errors import DocumentError, ObjectMissingError
-from epochal.protocol.paths import CommittedName, GenerationName, JobPaths, ManifestName
+from epochal.protocol.paths import CommittedName, JobPaths, ManifestName
+from epochal.protocol.publish import list_generations
 from epochal.protocol.store import Store
 
 
@@ -75,7 +76,8 @@ def resolve(
     1. List the epochs from ``known`` on; read newest first until one is good.
     2. If none is, list and read the older ones as well.
     3. If none is, fall back on the savepoint that the job's line begins with, if it does.
-    4. Otherwise start empty only if the job never had an epoch, or the caller allows it.
+    4. Otherwise start empty only if the job never had an epoch, or was allowed to start empty and has had none since,
+       or the caller allows it.
 
     An error of the store itself is raised, never taken for a missing epoch.
     """
@@ -93,24 +95,24 @@ def resolve(
     if found := _newest_good(store, paths, line, everything, limit, skipped):
         return found
     # Step 3
-    base = line.newest_turn()
-    if base and base.savepoint:
-        try:
-            manifest = read_savepoint(store, paths, base.savepoint)
-            return Found(manifest=manifest, needs_commit=True, skipped=tuple(skipped))
-        except (DocumentError, ObjectMissingError) as error:
-            skipped.append(Skipped(base.back_to or NO_EPOCH, str(error)))
+    turn = line.newest_turn()
+    if turn and (found := _base(store, paths, turn, skipped)):
+        return found
     # Step 4
-    had_epochs = bool(known) or bool(skipped)
-    if not had_epochs:
+    if not known and not skipped:
         return StartEmpty("the job has no epoch yet")
-    if base and base.back_to == NO_EPOCH:
+    if turn and turn.back_to == NO_EPOCH and not came_after(turn, known, skipped):
         return StartEmpty(
-            f"generation {base.generation} was allowed to start empty, and no epoch came after", tuple(skipped)
+            f"generation {turn.generation} was allowed to start empty, and no epoch came after", tuple(skipped)
         )
     if allow_empty:
         return StartEmpty("no epoch can be read, and starting empty is allowed", tuple(skipped))
     return NothingToRestore(_why_nothing(known, skipped), tuple(skipped))
+
+
+def came_after(turn: GenerationRecord, known: Epoch, skipped: Iterable[Skipped]) -> bool:
+    """Whether the job has had an epoch since it was allowed to start empty: then to be empty again is an accident."""
+    return max([known, *(skip.epoch for skip in skipped)]) > turn.issued
 
 
 def _why_nothing(known: Epoch, skipped: list[Skipped]) -> str:
@@ -135,12 +137,16 @@ def resolve_epoch(store: Store, paths: JobPaths, epoch: Epoch) -> Found | Nothin
     return Found(manifest=document, needs_commit=epoch not in committed)
 
 
-def resolve_savepoint(store: Store, paths: JobPaths, name: str) -> Found | NothingToRestore:
-    """Go back to a savepoint. Its sinks are committed again: that is harmless, and the record may be long gone."""
+def resolve_savepoint(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> Found | NothingToRestore:
+    """Go back to a savepoint, which holds ``epoch``. Its sinks are committed again: that is harmless, and the record
+    may be long gone."""
     try:
-        return Found(manifest=read_savepoint(store, paths, name), needs_commit=True)
+        manifest = read_savepoint(store, paths, name)
     except (DocumentError, ObjectMissingError) as error:
         return NothingToRestore(f"savepoint {name!r} cannot be restored: {error}")
+    if manifest.epoch != epoch:
+        return NothingToRestore(f"savepoint {name!r} holds epoch {manifest.epoch}, not {epoch}: it was made anew")
+    return Found(manifest=manifest, needs_commit=True)
 
 
 def read_epoch(store: Store, paths: JobPaths, epoch: Epoch) -> Manifest | Seal:
@@ -196,13 +202,30 @@ def _newest_good(
         if why := line.left_behind(document):
             skipped.append(Skipped(epoch, why))
             continue
+        turn = line.turn_to(document)
+        if turn and epoch != turn.back_to and (found := _base(store, paths, turn, skipped)):
+            return found  # newer than this epoch, and the one that was gone back to is not readable here
         return Found(manifest=document, needs_commit=epoch not in epochs.committed, skipped=tuple(skipped))
     return None
 
 
+def _base(store: Store, paths: JobPaths, turn: GenerationRecord, skipped: list[Skipped]) -> Found | None:
+    """The savepoint that this generation went back to, if it was one and is still there."""
+    if turn.savepoint is None or not turn.back_to:
+        return None
+    found = resolve_savepoint(store, paths, turn.savepoint, turn.back_to)
+    if isinstance(found, NothingToRestore):
+        skipped.append(Skipped(turn.back_to, found.message))
+        return None
+    return Found(manifest=found.manifest, needs_commit=True, skipped=tuple(skipped))
+
+
 class _Line:
-    """The line of epochs that the job is on. A generation that went back to an older epoch left the newer ones
-    behind."""
+    """The line of epochs that the job is on.
+
+    A generation that went back to an older epoch left the newer ones behind, whoever had made them; and with them the
+    turns that were made on the way to them: one can go back to an epoch that was left behind before.
+    """
 
     def __init__(self, store: Store, paths: JobPaths) -> None:
         self._store = store
@@ -213,13 +236,24 @@ class _Line:
     def left_behind(self, manifest: Manifest) -> str | None:
         """Why this epoch is not on the line, if a later generation went back to one before it."""
         try:
-            for record in self._newest_first(down_to=manifest.generation):
-                if record.back_to is not None and record.back_to < manifest.epoch:
-                    return f"generation {record.generation} went back to epoch {record.back_to}"
+            turn = self.turn_to(manifest)
         except DocumentError as error:
             # Its generation may have gone back. To guess that it did not could bring back what was left behind.
             return f"a later generation's record cannot be read ({error}); delete that object if it did not go back"
+        if turn and turn.back_to is not None and turn.back_to < manifest.epoch:
+            return f"generation {turn.generation} went back to epoch {turn.back_to}"
         return None
+
+    def turn_to(self, manifest: Manifest) -> GenerationRecord | None:
+        """The last turn on the way from now back to the generation that made this epoch."""
+        last: GenerationRecord | None = None
+        for record in self._newest_first(down_to=manifest.generation):
+            if record.back_to is None:
+                continue
+            if last is None or last.back_to is None or record.issued < last.back_to:
+                last = record
+            # Otherwise it was made after the epoch that was gone back to later: that epoch does not stand on it.
+        return last
 
     def newest_turn(self) -> GenerationRecord | None:
         """The newest generation that went back."""
@@ -241,8 +275,3 @@ class _Line:
                 except ObjectMissingError:
                     continue  # cleaned up since: older than every epoch that is kept
             yield self._records[generation]
-
-
-def list_generations(store: Store, paths: JobPaths) -> list[Generation]:
-    names = paths.recognised(store.list_names(paths.generations))
-    return [name.generation for name in names if isinstance(name, GenerationName)]
