@@ -4,6 +4,8 @@ import click
 
 from epochal import __version__
 from epochal.cli.cleanup import cleanup
+from epochal.cli.history import checkpoints, savepoint, status, timeline, validate
+from epochal.cli.inspect import inspect_state
 from epochal.cli.run import run
 
 
@@ -13,5 +15,5 @@ def main() -> None:
     """Checkpoints for PySpark streaming that are separate from micro-batches."""
 
 
-for command in (run, cleanup):
+for command in (run, status, checkpoints, inspect_state, timeline, savepoint, validate, cleanup):
     main.add_command(command)
