@@ -234,6 +234,8 @@ def _checked_scheme(uri: str) -> str:
         parts = urlsplit(uri)
     except ValueError as error:
         raise StoreConfigError(uri, f"is no URI: {error}") from error
+    if not uri:
+        raise StoreConfigError("store URI", "is empty")
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise StoreConfigError(uri, f"is no store that Epochal knows: a store URI begins with one of {known}")
