@@ -57,9 +57,9 @@ class Pipeline:
     ) -> "Stream":
         """Read a stream: any ``p.spark.readStream…`` frame (Kafka, files, rate, a Python data source, …).
 
-        ``event_time`` names its timestamp column; rows may come up to ``delay`` out of order. A source that brings nothing
-        for ``idle_after`` does not hold other sources back. ``trigger`` is the time between micro-batches (default: as fast
-        as they can be). ``bounded`` reads what is there now and ends: then all windows close.
+        ``event_time`` names its timestamp column; rows may come up to ``delay`` out of order. A source that brings
+        nothing for ``idle_after`` does not hold other sources back. ``trigger`` is the time between micro-batches
+        (default: as fast as they can be). ``bounded`` reads what is there now and ends: then all windows close.
         """
         if not stream.isStreaming:
             raise PipelineError(f"source {name!r} is no stream: use p.spark.readStream instead of read")
@@ -122,8 +122,8 @@ class Stream:
         slide: Duration | None = None,
         keys: Keys = (),
     ) -> "WindowedStream":
-        """Tumbling windows (or sliding ones, every ``slide``) of event time, one row per window and key when the window is
-        over: ``window_start``, ``window_end``, the keys, and the named aggregates. Late rows are on ``.late``."""
+        """Tumbling windows (or sliding ones, every ``slide``) of event time, one row per window and key when the window
+        is over: ``window_start``, ``window_end``, the keys, and the named aggregates. Late rows are on ``.late``."""
         event_time = self._needs_event_time(name)
         _check_aggregates(name, aggregates)
         length, step = to_micros(size), None if slide is None else to_micros(slide)
@@ -143,8 +143,8 @@ class Stream:
         )
 
     def join(self, name: str, other: "Stream", *, keys: Keys, within: Duration | tuple[Duration, Duration]) -> "Stream":
-        """Join two streams on ``keys`` where the other's event time is ``within`` so much of this one's: a duration to both
-        sides, or (lower, upper), for example ``("0 seconds", "1 hour")`` for "up to an hour after"."""
+        """Join two streams on ``keys`` where the other's event time is ``within`` so much of this one's: a duration to
+        both sides, or (lower, upper), for example ``("0 seconds", "1 hour")`` for "up to an hour after"."""
         left, right = self._needs_event_time(name), other._needs_event_time(name)
         lower, upper = within if isinstance(within, tuple) else (-to_micros(within), within)
         bounds = to_micros(lower), to_micros(upper)
@@ -176,7 +176,8 @@ class Stream:
         self.for_each_epoch(name, console(rows))
 
     def for_each_epoch(self, name: str, function: EpochFunction) -> None:
-        """Call ``function(rows, epoch)`` after each epoch that has rows. Make it idempotent by epoch, and it is exactly once."""
+        """Call ``function(rows, epoch)`` after each epoch that has rows. Make it idempotent by epoch, and it is exactly
+        once."""
         self._then(name, "sink", ForEachEpochSink(function), None)
 
     def to(self, name: str, sink: SinkOperator) -> None:

@@ -1,7 +1,8 @@
 """Aggregates taken apart: partials that can be merged again, so that state is small and never read back per key.
 
-``sum`` of sums, ``min`` of minima, counts, averages, variances, distinct values and HLL sketches can be merged. For any other
-aggregate the rows themselves are kept, and the user's expression is evaluated over them: slower, and just as right.
+``sum`` of sums, ``min`` of minima, counts, averages, variances, distinct values and HLL sketches can be merged. For any
+other aggregate the rows themselves are kept, and the user's expression is evaluated over them: slower, and just as
+right.
 """
 
 from collections.abc import Callable
@@ -87,7 +88,8 @@ def _average(name: str, argument: Column, frame: DataFrame) -> Decomposed:
 
 
 def _variance(root: bool, sample: bool) -> Callable[..., Decomposed]:
-    """Count, mean and squared distance from the mean, merged pairwise: sums of squares would lose the digits that count."""
+    """Count, mean and squared distance from the mean, merged pairwise: sums of squares would lose the digits that
+    count."""
 
     def make(name: str, argument: Column, frame: DataFrame) -> Decomposed:
         part = f"{name}__v"
@@ -165,9 +167,9 @@ class Aggregation:
         self._types = self._result_schema(frame)
 
     def _result_schema(self, frame: DataFrame) -> StructType:
-        return frame.groupBy(*self.groups).agg(*(self._named(frame))).schema
+        return frame.groupBy(*self.groups).agg(*self._named()).schema
 
-    def _named(self, frame: DataFrame) -> list[Column]:
+    def _named(self) -> list[Column]:
         return [column.alias(name) for name, column in self.aggregates.items()]
 
     def partial(self, frame: DataFrame) -> DataFrame:
@@ -187,7 +189,7 @@ class Aggregation:
     def result(self, partials: DataFrame) -> DataFrame:
         """The aggregates, with the names and types that Spark gives them over the rows themselves."""
         if self.keeps_rows:
-            return partials.groupBy(*self.groups).agg(*self._named(partials))
+            return partials.groupBy(*self.groups).agg(*self._named())
         merged = self.merged(partials)
         results = {name: part.result for name, part in self._parts.items()}
         return merged.select(

@@ -56,7 +56,7 @@ class IntervalJoinOperator(Operator):
         both = (set(left.columns) & set(right.columns)) - set(self._keys)
         if both:
             raise PipelineError(
-                f"both sides have the columns {', '.join(sorted(both))}: rename them on one side, or add them to the keys"
+                f"both sides have the columns {', '.join(sorted(both))}: rename them on one side, or make them keys"
             )
         return {MAIN: self._joined(left, right)}
 

@@ -15,8 +15,8 @@ LATE = "late"
 class WindowOperator(Operator):
     """Keeps partials per window and key as runs, and emits a window once the watermark has passed its end.
 
-    A row is late when the watermark had passed the end of its window before the row's batch came: it is counted, and goes to
-    the port ``late``.
+    A row is late when the watermark had passed the end of its window before the row's batch came: it is counted, and
+    goes to the port ``late``.
     """
 
     def __init__(

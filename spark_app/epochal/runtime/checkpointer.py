@@ -1,7 +1,7 @@
 """Checkpoints in the driver: take a barrier, let it through the graph, persist, publish, commit.
 
-One at a time. Operators' state is written by Spark jobs in a pool of their own while the next batches run; the manifest is
-published when all of it is in the store.
+One at a time. Operators' state is written by Spark jobs in a pool of their own while the next batches run; the manifest
+is published when all of it is in the store.
 """
 
 import logging
@@ -83,7 +83,8 @@ class Checkpointer:
     # --- what the controller asks for ---
 
     def start(self, request: CheckpointRequest) -> CheckpointReport | Refusal:
-        """Take a barrier, unless it is not for this driver or comes too late. The same barrier again is the same epoch."""
+        """Take a barrier, unless it is not for this driver or comes too late. The same barrier again is the same
+        epoch."""
         barrier, mine = request.barrier, self._identity.generation
         with self._lock:
             if request.generation != mine:

@@ -249,7 +249,7 @@ class _Server(ThreadingHTTPServer):
         finally:
             self._slots.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+    def handle_error(self, request: Any, client_address: Any) -> None:
         logger.debug("Connection from %s broke: %s", client_address, sys.exc_info()[1])
 
 
@@ -350,7 +350,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             pass
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the base class says of requests that are no HTTP; in its own words it would be a page of HTML."""
         self.command = getattr(self, "command", None) or ""
         self._send(_Answer(HTTPStatus(code), _encode({"error": message or HTTPStatus(code).phrase})))

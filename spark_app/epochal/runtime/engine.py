@@ -114,9 +114,11 @@ class Engine:
         manifest: Manifest | None = None
         match resolved:
             case Fenced(message=message):
-                return self._end(EXIT_FENCED, DriverPhase.FAILED, message)
+                self._end(EXIT_FENCED, DriverPhase.FAILED, message)
+                return
             case NothingToRestore(message=message):
-                return self._end(EXIT_NOTHING_TO_RESTORE, DriverPhase.FAILED, message)
+                self._end(EXIT_NOTHING_TO_RESTORE, DriverPhase.FAILED, message)
+                return
             case StartEmpty():
                 logger.info("Starting empty: %s", resolved.why)
             case Found():
@@ -195,12 +197,16 @@ class Engine:
 
     def _check_stored_operators(self, manifest: Manifest | None) -> None:
         """State that nobody would restore is state lost: renaming an operator must not do that by accident."""
-        stored = manifest.operators.items() if manifest else ()
-        lost = [name for name, state in stored if name not in self._tasks and any(state.tables.values())]
-        if lost and not self.config.restore.allow_empty:
+        if manifest is None or self.config.restore.allow_empty:
+            return
+        kept = {
+            name for name, state in manifest.operators.items() if any(table.runs for table in state.tables.values())
+        }
+        lost = ", ".join(repr(name) for name in sorted(kept - set(self._tasks)))
+        if lost:
             raise PipelineError(
-                f"epoch {manifest.epoch if manifest else 0} has state of {', '.join(map(repr, sorted(lost)))}, which the "
-                "pipeline does not have any more: keep the operators' names, or set allowEmptyStart to drop that state"
+                f"epoch {manifest.epoch} has state of {lost}, which the pipeline does not have any more: "
+                "keep the operators' names, or set allowEmptyStart to drop that state"
             )
 
     def _commit_restored(self, manifest: Manifest, persistence: Persistence) -> None:

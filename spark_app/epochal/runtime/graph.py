@@ -25,8 +25,8 @@ class Input:
 
 @dataclass(slots=True)
 class Node:
-    """One operator as described. ``schema_of`` says what comes out, given empty frames of what goes in; a wrong column shows
-    there, long before the first row."""
+    """One operator as described. ``schema_of`` says what comes out, given empty frames of what goes in; a wrong column
+    shows there, long before the first row."""
 
     name: str
     kind: str

@@ -36,7 +36,8 @@ class OperatorContext:
         self._send(frame, port)
 
     def after_batch(self, action: Callable[[], None]) -> None:
-        """Run ``action`` when everything that the current batch caused is done: the time to look at observed metrics."""
+        """Run ``action`` when everything that the current batch caused is done: the time to look at observed
+        metrics."""
         if self._scope is None:
             raise RuntimeError("there is no batch now")
         self._scope.after.append(action)
@@ -45,8 +46,8 @@ class OperatorContext:
 class Operator:
     """One node of the graph. Override what you need; all methods are called by one thread at a time.
 
-    Keep state only in the tables of ``ctx.table_manager``, or move it there in :meth:`handle_checkpoint`: an attribute is
-    gone after a restart. Tables are asked for in :meth:`on_start`, by name.
+    Keep state only in the tables of ``ctx.table_manager``, or move it there in :meth:`handle_checkpoint`: an attribute
+    is gone after a restart. Tables are asked for in :meth:`on_start`, by name.
     """
 
     def on_start(self, ctx: OperatorContext) -> None:
@@ -72,18 +73,19 @@ class Operator:
 
 
 class SinkOperator(Operator):
-    """An operator that makes rows visible outside, once per epoch: what it holds is pending until its epoch is published.
+    """An operator that makes rows visible outside, once per epoch: what it holds is pending until its epoch is
+    published.
 
-    Its pending rows are a table like any other; :meth:`commit` is called after the epoch is published, and again after a
-    crash, so it must be idempotent by epoch.
+    Its pending rows are a table like any other; :meth:`commit` is called after the epoch is published, and again after
+    a crash, so it must be idempotent by epoch.
     """
 
     def __init__(self) -> None:
         self.rows_committed = 0
 
     def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> int:
-        """Make the epoch's rows visible. ``objects`` are the Parquet objects that hold them, ``frame`` the same rows; both
-        empty if there are none. Returns how many rows there were."""
+        """Make the epoch's rows visible. ``objects`` are the Parquet objects that hold them, ``frame`` the same rows;
+        both empty if there are none. Returns how many rows there were."""
         raise NotImplementedError
 
     def committed(self, runs: list[Run]) -> None:

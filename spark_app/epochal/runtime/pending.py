@@ -9,8 +9,9 @@ from epochal.runtime.tables import KeyedTimeTable, Run
 
 
 class PendingSink(SinkOperator):
-    """Holds each batch's rows as a run of the table ``pending``. An epoch's snapshot holds all that is not committed; runs
-    leave the table when an epoch that has them is published, so the rows of a failed epoch come with the next one."""
+    """Holds each batch's rows as a run of the table ``pending``. An epoch's snapshot holds all that is not committed;
+    runs leave the table when an epoch that has them is published, so the rows of a failed epoch come with the next
+    one."""
 
     def __init__(self) -> None:
         self._table: KeyedTimeTable | None = None

@@ -64,7 +64,7 @@ class SourceTask(Task):
         self._rows = 0
         self._rate = 0.0
         self._batch_seconds = 0.0
-        self._on_error: Callable[[BaseException], None] = lambda error: None
+        self._on_error: Callable[[BaseException], None] = lambda _: None
 
     # --- starting ---
 
@@ -103,7 +103,7 @@ class SourceTask(Task):
         """The source has come to its end: nothing older is expected, so nobody waits for it any more."""
         try:
             self._give_way_to_barrier()
-            with self._lock, _scoped() as scope:
+            with self._lock, _Scoped() as scope:
                 self.context.watermark = MAX_WATERMARK
                 self.forward_watermark(scope)
                 self.finished = True
@@ -150,7 +150,7 @@ class SourceTask(Task):
         if self.spec.event_time is not None:
             metrics["newest"] = F.max(micros(F.col(self.spec.event_time)))
         observed = Observed(frame, metrics)
-        with _scoped() as scope:
+        with _Scoped() as scope:
             self._send(scope, observed.frame, "main")
             seen = observed.get()
             self._note(seen, time.perf_counter() - began)
@@ -178,7 +178,7 @@ class SourceTask(Task):
         if time.monotonic() - self._last_rows < self.spec.idle_after or not self._lock.acquire(blocking=False):
             return
         try:
-            with _scoped() as scope:
+            with _Scoped() as scope:
                 self._is_idle = True
                 self.forward_watermark(scope, idle=True)
         finally:
@@ -191,7 +191,7 @@ class SourceTask(Task):
         self._barrier_passed.clear()
         self._barrier_waits.set()
         try:
-            with self._lock, _scoped() as scope:
+            with self._lock, _Scoped() as scope:
                 if run.over:
                     return
                 self.position = source_log.capture(self._directory, self.batch)
@@ -223,7 +223,7 @@ class SourceTask(Task):
         )
 
 
-class _scoped:
+class _Scoped:
     """A :class:`BatchScope` that is closed when all went well, and only gives its caches back when not."""
 
     def __enter__(self) -> BatchScope:

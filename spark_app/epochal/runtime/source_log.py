@@ -1,8 +1,9 @@
-"""Where a Structured Streaming source stands: its progress log on local disk, taken at a barrier and put back at a restart.
+"""Where a Structured Streaming source stands: its progress log on local disk, taken at a barrier and put back at a
+restart.
 
-Spark writes ``offsets/N`` before batch N, ``commits/N`` after it, and sources keep notes of their own below ``sources/0``.
-The position after batch N is the offset entry N and those notes; a directory restored from it, with the commit entry for N
-added, makes Spark go on with batch N + 1.
+Spark writes ``offsets/N`` before batch N, ``commits/N`` after it, and sources keep notes of their own below
+``sources/0``. The position after batch N is the offset entry N and those notes; a directory restored from it, with the
+commit entry for N added, makes Spark go on with batch N + 1.
 """
 
 import json
@@ -43,7 +44,8 @@ def restore(directory: Path, position: SourcePosition, conf: dict[str, str]) -> 
 
 
 def _needed(notes: Path, batch: int) -> list[Path]:
-    """A source's own notes up to ``batch``. Numbered logs are compacted now and then: what a compaction holds is left out."""
+    """A source's own notes up to ``batch``. Numbered logs are compacted now and then: what a compaction holds is left
+    out."""
     if not notes.is_dir():
         return []
     numbered: list[tuple[int, bool, Path]] = []

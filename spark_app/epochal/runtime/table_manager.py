@@ -77,8 +77,8 @@ class TableManager:
         return snapshot
 
     def forget_unpublished(self, epoch: Epoch, published: set[str]) -> None:
-        """After ``epoch`` is published: a run written before it that it does not name may be cleaned up at any time, so it
-        counts as not written."""
+        """After ``epoch`` is published: a run written before it that it does not name may be cleaned up at any time, so
+        it counts as not written."""
         for table in self._keyed.values():
             for run in table.runs:
                 parts = run.parts or ()

@@ -1,8 +1,8 @@
 """State tables: lists of immutable runs.
 
-A run is a DataFrame that Spark holds (in memory, spilled to disk): it never changes, so freezing a table for a checkpoint is
-copying a list, and only runs that no epoch has yet are written. A run is released when neither its table nor a checkpoint in
-the making needs it any more.
+A run is a DataFrame that Spark holds (in memory, spilled to disk): it never changes, so freezing a table for a
+checkpoint is copying a list, and only runs that no epoch has yet are written. A run is released when neither its table
+nor a checkpoint in the making needs it any more.
 """
 
 import itertools

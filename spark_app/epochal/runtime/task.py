@@ -1,8 +1,8 @@
 """One operator at work: batches, watermarks and barriers that arrive on its inputs, and where its rows go.
 
-Alignment: when a barrier has arrived on one input, that input is blocked until it has arrived on all of them. The thread that
-brings the next batch on a blocked input waits, which holds back the source it comes from. Locks are taken in the direction
-of the graph only, so they cannot form a circle.
+Alignment: when a barrier has arrived on one input, that input is blocked until it has arrived on all of them. The
+thread that brings the next batch on a blocked input waits, which holds back the source it comes from. Locks are taken
+in the direction of the graph only, so they cannot form a circle.
 """
 
 import threading

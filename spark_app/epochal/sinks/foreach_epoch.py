@@ -11,8 +11,8 @@ EpochFunction = Callable[[DataFrame, int], None]
 
 
 class ForEachEpochSink(PendingSink):
-    """Calls ``function(rows, epoch)`` once an epoch with rows is published. After a crash it may be called again for the same
-    epoch, with the same rows: it must be idempotent by epoch."""
+    """Calls ``function(rows, epoch)`` once an epoch with rows is published. After a crash it may be called again for
+    the same epoch, with the same rows: it must be idempotent by epoch."""
 
     def __init__(self, function: EpochFunction) -> None:
         super().__init__()

@@ -17,7 +17,8 @@ from epochal.runtime.persistence import store_of
 class ParquetSink(PendingSink):
     """Copies the epoch's pending objects to ``uri/epoch-NNNNNNNNNN-K.parquet``.
 
-    Names are the epoch's own, so committing again writes nothing new; rows of an epoch that is not published are not there.
+    Names are the epoch's own, so committing again writes nothing new; rows of an epoch that is not published are not
+    there.
     """
 
     def __init__(self, uri: str, storage: StorageConfig) -> None:
