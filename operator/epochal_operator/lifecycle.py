@@ -50,6 +50,20 @@ class JobPhase(StrEnum):
     FAILED = "Failed"
 
 
+_P = JobPhase
+TRANSITIONS: dict[JobPhase, frozenset[JobPhase]] = {
+    _P.PENDING: frozenset({_P.STARTING, _P.STOPPED}),
+    _P.STARTING: frozenset({_P.RUNNING, _P.STOPPING, _P.RESTARTING, _P.STOPPED, _P.FAILED}),
+    _P.RUNNING: frozenset({_P.STOPPING, _P.RESTARTING, _P.FAILED}),
+    _P.RESTARTING: frozenset({_P.STARTING, _P.STOPPED, _P.FINISHED, _P.PENDING}),
+    _P.STOPPING: frozenset({_P.RUNNING, _P.STOPPED, _P.FINISHED, _P.RESTARTING, _P.PENDING, _P.FAILED}),
+    _P.STOPPED: frozenset({_P.PENDING}),
+    _P.FINISHED: frozenset({_P.PENDING}),
+    _P.FAILED: frozenset({_P.RESTARTING}),
+}
+"""Where each phase can lead to. From Failed, and from Finished, only somebody who asks leads on."""
+
+
 class LifeReason(StrEnum):
     """Why a driver is started, replaced or left alone; as :class:`Reason` is for checkpoints."""
 

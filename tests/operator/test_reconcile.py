@@ -1,0 +1,274 @@
+"""The loop on a world in memory: what a job lives through, and that nothing is lost or doubled wherever it dies."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from epochal.protocol.control import EXIT_FAILED, EXIT_MISCONFIGURED, EXIT_NOTHING_TO_RESTORE
+from epochal.protocol.decision import CheckpointSpec
+from epochal.protocol.epochs import Epoch
+from epochal.protocol.resolve import list_epochs
+from epochal_operator.job import DesiredState, JobSpec, PipelineSpec, RestartPolicy, RestoreSpec
+from epochal_operator.lifecycle import JobPhase, JobRecord, resumed
+from epochal_operator.reconcile import Reconciler
+from tests.operator.world import Crash, World
+
+SPEC = JobSpec(
+    namespace="default",
+    name="job",
+    pipeline=PipelineSpec(file="x.py"),
+    checkpoint=CheckpointSpec(interval=2, timeout=10, keep=2, every=1),
+    restart_policy=RestartPolicy(max_restarts=5, backoff=1, max_backoff=4, reset_after=20),
+    start_timeout=30,
+    unreachable_timeout=15,
+)
+SUSPENDED = replace(SPEC, state=DesiredState.SUSPENDED)
+
+
+def record(world: World) -> JobRecord:
+    job = world.load()
+    assert job is not None
+    return job
+
+
+def assert_exactly_once(world: World) -> None:
+    end = 0
+    for begin, until in world.stretches():
+        assert begin == end, f"lost or doubled at {begin}: {world.stretches()}"
+        end = until
+    epochs = [epoch for epoch, _ in world.posted]
+    assert len(epochs) == len(set(epochs)), f"a number was given out twice: {world.posted}"
+
+
+def test_a_job_starts_checkpoints_and_stops_with_a_last_one() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 20)
+    assert record(world).phase is JobPhase.RUNNING
+    assert len(record(world).checkpoints.completed) >= 2
+    world.ticks(reconciler, SUSPENDED, 8)
+    job = record(world)
+    assert job.phase is JobPhase.STOPPED
+    assert not world.newest.alive
+    assert world.posted[-1][0] == job.checkpoints.newest_completed
+    assert_exactly_once(world)
+
+
+def test_a_stopped_job_goes_on_when_it_is_asked_to() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    world.ticks(reconciler, SUSPENDED, 8)
+    stopped_at = record(world).checkpoints.newest_completed
+    world.ticks(reconciler, SPEC, 10)
+    assert record(world).phase is JobPhase.RUNNING
+    assert world.newest.generation == 2
+    assert world.newest.restored == stopped_at
+    assert_exactly_once(world)
+
+
+def test_a_stop_that_is_taken_back_in_time_changes_nothing() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 4)
+    world.newest.silent = True  # so that no barrier can be sent
+    world.ticks(reconciler, SUSPENDED, 2)
+    world.newest.silent = False
+    world.ticks(reconciler, SPEC, 8)
+    assert record(world).phase is JobPhase.RUNNING
+    assert world.newest.generation == 1
+
+
+def test_a_job_whose_sources_have_ended_finishes() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 5)
+    world.newest.finished = True
+    world.ticks(reconciler, SPEC, 6)
+    assert record(world).phase is JobPhase.FINISHED
+    world.ticks(reconciler, SPEC, 5)
+    assert record(world).phase is JobPhase.FINISHED, "a finished job is not started again by itself"
+    world.store(resumed(record(world)))
+    world.ticks(reconciler, SPEC, 5)
+    assert record(world).phase is JobPhase.RUNNING
+
+
+def test_a_dead_driver_is_replaced_after_a_pause_that_doubles() -> None:
+    world = World(exit_at_start=EXIT_FAILED)
+    reconciler = Reconciler(world)
+    pauses = []
+    for _ in range(200):
+        before = len(world.drivers)
+        tick = world.ticks(reconciler, SPEC, 1, every=0.25)
+        if len(world.drivers) > before:
+            pauses.append(world.now)
+        if tick.step.job.phase is JobPhase.FAILED:
+            break
+    gaps = [round(later - earlier) for earlier, later in itertools.pairwise(pauses)]
+    assert gaps == [1, 2, 4, 4, 4]
+    assert record(world).phase is JobPhase.FAILED
+    assert "given up after 5 restarts" in record(world).message
+
+
+def test_a_healthy_time_resets_the_count_of_restarts() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 5)
+    world.newest.end(EXIT_FAILED)
+    world.ticks(reconciler, SPEC, 6)
+    assert record(world).restarts.in_a_row == 1
+    world.ticks(reconciler, SPEC, 25)
+    assert record(world).restarts.in_a_row == 0
+    assert record(world).restarts.total == 1
+
+
+@pytest.mark.parametrize("code", [EXIT_MISCONFIGURED, EXIT_NOTHING_TO_RESTORE])
+def test_what_no_restart_mends_is_not_retried(code: int) -> None:
+    world = World(exit_at_start=code)
+    world.ticks(Reconciler(world), SPEC, 20)
+    assert record(world).phase is JobPhase.FAILED
+    assert record(world).message == "said so"
+    assert len(world.drivers) == 1
+
+
+def test_a_misconfigured_driver_is_not_retried_even_with_an_epoch_in_flight() -> None:
+    world = World(hanging={Epoch(2)})
+    reconciler = Reconciler(world)
+    while not any(epoch == 2 for epoch, _ in world.posted):
+        world.ticks(reconciler, SPEC)
+    world.newest.end(EXIT_MISCONFIGURED)
+    world.ticks(reconciler, SPEC, 3)
+    assert record(world).phase is JobPhase.FAILED
+
+
+def test_a_checkpoint_that_hangs_is_aborted_and_the_job_goes_on() -> None:
+    world = World(hanging={Epoch(2)})
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 30)
+    job = record(world)
+    assert job.phase is JobPhase.RUNNING
+    assert 2 not in job.checkpoints.completed
+    assert job.checkpoints.newest_completed > 2
+    assert world.newest.generation == 1
+    assert_exactly_once(world)
+
+
+def test_a_driver_that_does_not_answer_is_replaced() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 6)
+    world.newest.silent = True
+    world.ticks(reconciler, SPEC, 30)
+    assert world.newest.generation == 2
+    assert not world.drivers[min(world.drivers)].alive
+    assert record(world).phase is JobPhase.RUNNING
+    assert_exactly_once(world)
+
+
+def test_a_driver_that_never_begins_is_replaced() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 1)
+    world.newest.silent = True
+    world.ticks(reconciler, SPEC, 40)
+    assert world.newest.generation == 2
+
+
+def test_a_lost_record_is_rebuilt_from_the_store() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 20)
+    world.newest.end(None)
+    newest = max(epoch for epoch, _ in world.posted)
+    world.disk = None
+    world.ticks(reconciler, SPEC, 15)
+    assert world.newest.generation == 2
+    assert record(world).checkpoints.newest_completed > newest
+    assert_exactly_once(world)
+
+
+def test_going_back_to_an_epoch_is_done_once() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    kept = replace(SPEC, checkpoint=replace(SPEC.checkpoint, keep=50))
+    world.ticks(reconciler, kept, 20)
+    world.ticks(reconciler, replace(kept, state=DesiredState.SUSPENDED), 5)
+    back = replace(kept, restore=RestoreSpec(from_epoch=Epoch(2)))
+    world.ticks(reconciler, back, 15)
+    assert world.newest.restored == 2
+    newest = record(world).checkpoints.newest_completed
+    world.newest.end(None)
+    world.ticks(reconciler, back, 10)
+    assert world.newest.generation == 3
+    assert world.newest.restored is not None
+    assert world.newest.restored >= newest
+    # A lost record does not go back either.
+    world.newest.end(None)
+    world.disk = None
+    world.ticks(reconciler, back, 6)
+    assert world.newest.generation == 4
+    assert world.newest.restored >= newest
+
+
+def test_a_fenced_driver_is_followed_by_a_generation_above_the_store() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 5)
+    job = record(world)
+    world.newest.end(None)
+    # An old record comes back, from a backup for example.
+    world.disk = None
+    world.drivers.clear()
+    world.store(replace(job, checkpoints=replace(job.checkpoints, generation=type(job.checkpoints.generation)(0))))
+    world.ticks(reconciler, SPEC, 15)
+    assert record(world).phase is JobPhase.RUNNING
+    assert world.newest.generation >= 2
+    assert_exactly_once(world)
+
+
+def _life(world: World) -> None:
+    """Run, stop, run again, stop; a controller that crashes is started again."""
+    reconciler = Reconciler(world)
+    phases = [(SPEC, 22), (SUSPENDED, 14), (SPEC, 18), (SUSPENDED, 14)]
+    for spec, count in phases:
+        for _ in range(count):
+            try:
+                world.ticks(reconciler, spec)
+            except Crash:
+                reconciler = Reconciler(world)
+                world.crash_at = None
+
+
+def _steps() -> int:
+    world = World()
+    _life(world)
+    return len(world.steps)
+
+
+STEPS = _steps()
+
+
+def test_the_undisturbed_life_goes_through_every_kind_of_step() -> None:
+    world = World()
+    _life(world)
+    kinds = {step.removeprefix("before ").removeprefix("after ") for step in world.steps}
+    assert {"store", "start", "barrier is sent", "epoch was published", "cleanup", "end of cleanup"} <= kinds
+    assert record(world).phase is JobPhase.STOPPED
+    assert_exactly_once(world)
+
+
+@pytest.mark.parametrize("what", ["controller", "driver", "both"])
+def test_nothing_is_lost_or_doubled_wherever_it_dies(what: str) -> None:
+    for step in range(STEPS):
+        world = World(
+            crash_at=step if what != "driver" else None,
+            kill_at=step if what != "controller" else None,
+        )
+        _life(world)
+        died = world.steps[step]
+        job = record(world)
+        assert job.phase is JobPhase.STOPPED, f"died {died} ({step}): {job}"
+        assert_exactly_once(world)
+        epochs = list_epochs(world.objects, world.paths).manifests
+        assert max(epochs) <= job.checkpoints.issued

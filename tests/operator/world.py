@@ -1,0 +1,300 @@
+"""A place to run jobs that exists in memory only: drivers publish by the real protocol, time is a number, and anything
+can crash between any two steps."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from epochal.protocol.barrier import CheckpointBarrier
+from epochal.protocol.control import (
+    EXIT_FENCED,
+    EXIT_NOTHING_TO_RESTORE,
+    EXIT_STOPPED,
+    CheckpointReport,
+    CheckpointState,
+    DriverPhase,
+    DriverStatus,
+    Refusal,
+    RefusalReason,
+    RestoreConfig,
+)
+from epochal.protocol.decision import CleanupExists, CleanupState, CleanupSucceeded, NoCleanup
+from epochal.protocol.documents import GenerationRecord, Manifest, OperatorState, SourcePosition
+from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
+from epochal.protocol.paths import JobPaths
+from epochal.protocol.publish import Fenced, Published, publish
+from epochal.protocol.resolve import Found, NothingToRestore, newest_epoch_number
+from epochal.protocol.start import StartRequest, start_generation
+from epochal.protocol.store import Store, open_store
+from epochal_operator.driver_client import DriverClient, DriverRefused, DriverUnreachable
+from epochal_operator.job import JobSpec
+from epochal_operator.lifecycle import TRANSITIONS, DriverAbsent, DriverEnded, JobPhase, JobRecord
+from epochal_operator.reconcile import DriverAlive, Reconciler, Tick
+
+
+class Crash(BaseException):
+    """The controller is gone. No `except Exception` may stop it."""
+
+
+class SimDriver(DriverClient):
+    """Counts; each question asked of it lets it get on by one stage."""
+
+    def __init__(self, world: "World", generation: Generation, restore: RestoreConfig) -> None:
+        self.world, self.generation, self.restore = world, generation, restore
+        self.claim = uuid.uuid4().hex
+        self.code: int | None = None
+        self.alive = True
+        self.silent = False
+        self.finished = False
+        self.count = 0
+        self.restored: Epoch | None = None
+        self.last: Manifest | None = None
+        self.reports: dict[Epoch, CheckpointReport] = {}
+        self.barriers: dict[Epoch, CheckpointBarrier] = {}
+
+    def status(self) -> DriverStatus:
+        self._answer()
+        if self.restored is None:
+            self._begin()
+        else:
+            self.count += 10
+        return DriverStatus(
+            namespace="default",
+            job="job",
+            generation=self.generation,
+            phase=DriverPhase.STARTING if self.restored is None else DriverPhase.RUNNING,
+            started=1,
+            restored_epoch=self.restored,
+            newest_number=newest_epoch_number(self.world.objects, self.world.paths),
+            finished=self.finished,
+        )
+
+    def post_barrier(self, generation: Generation, barrier: CheckpointBarrier) -> CheckpointReport:
+        self.world.step("barrier is sent")
+        self._answer()
+        if generation != self.generation:
+            raise DriverRefused(Refusal(reason=RefusalReason.STALE_GENERATION, message="not mine"))
+        if barrier.epoch not in self.reports:
+            self.world.posted.append((barrier.epoch, generation))
+            self.barriers[barrier.epoch] = barrier
+            self._set(barrier, CheckpointState.IN_PROGRESS)
+        self.world.step("barrier was sent")
+        return self.reports[barrier.epoch]
+
+    def get_checkpoint(self, epoch: Epoch) -> CheckpointReport | None:
+        self._answer()
+        barrier = self.barriers.get(epoch)
+        if barrier and self.reports[epoch].state is CheckpointState.IN_PROGRESS and epoch not in self.world.hanging:
+            self._publish(barrier)
+            self.world.crash_if_due()
+        return self.reports.get(epoch)
+
+    def abort(self, epoch: Epoch) -> CheckpointReport | None:
+        self._answer()
+        if epoch in self.barriers and self.reports[epoch].state is CheckpointState.IN_PROGRESS:
+            self._set(self.barriers[epoch], CheckpointState.FAILED, "aborted")
+        return self.reports.get(epoch)
+
+    def _answer(self) -> None:
+        if not self.alive or self.silent:
+            raise DriverUnreachable("nothing answers")
+
+    def _begin(self) -> None:
+        record = GenerationRecord(
+            generation=self.generation, claim=self.claim, created=1, writer="sim", back_to=self.restore.back_to
+        )
+        request = StartRequest(
+            record=record,
+            known=self.restore.known,
+            issued=self.restore.issued,
+            allow_empty=self.restore.allow_empty,
+        )
+        match start_generation(self.world.objects, self.world.paths, request):
+            case Fenced():
+                self.end(EXIT_FENCED)
+                raise DriverUnreachable("it was fenced")
+            case NothingToRestore():
+                self.end(EXIT_NOTHING_TO_RESTORE)
+                raise DriverUnreachable("there is nothing to restore")
+            case Found(manifest=manifest):
+                self.last, self.restored = manifest, manifest.epoch
+                position = manifest.operators["source"].position
+                assert position is not None
+                self.count = position.batch
+                self._commit(manifest)
+            case _:
+                self.restored = NO_EPOCH
+
+    def _publish(self, barrier: CheckpointBarrier) -> None:
+        begin = 0
+        if self.last and (position := self.last.operators["source"].position):
+            begin = position.batch
+        manifest = Manifest(
+            namespace="default",
+            job="job",
+            epoch=barrier.epoch,
+            generation=self.generation,
+            claim=self.claim,
+            parent=self.last.epoch if self.last else NO_EPOCH,
+            min_epoch=barrier.min_epoch,
+            timestamp=barrier.timestamp,
+            then_stop=barrier.then_stop,
+            operators={
+                "source": OperatorState(
+                    position=SourcePosition(batch=self.count, log={}), transaction={"begin": str(begin)}
+                )
+            },
+        )
+        self._own_step("epoch is published")
+        outcome = publish(self.world.objects, self.world.paths, manifest)
+        if not isinstance(outcome, Published):
+            self.end(EXIT_FENCED)
+            raise DriverUnreachable("it was fenced")
+        self.last = manifest
+        self._own_step("epoch was published")
+        self._commit(manifest)
+        self._set(barrier, CheckpointState.READY)
+        if barrier.then_stop:
+            self.end(EXIT_STOPPED)
+
+    def _own_step(self, name: str) -> None:
+        """A step of the driver's: a controller that dies at this moment does not hold it up."""
+        try:
+            self.world.step(name)
+        except Crash:
+            self.world.crash_due = True
+        self._answer()
+
+    def _commit(self, manifest: Manifest) -> None:
+        state = manifest.operators["source"]
+        assert state.transaction is not None
+        assert state.position is not None
+        self.world.output.add((int(state.transaction["begin"]), state.position.batch))
+
+    def _set(self, barrier: CheckpointBarrier, state: CheckpointState, message: str = "") -> None:
+        self.reports[barrier.epoch] = CheckpointReport(
+            epoch=barrier.epoch,
+            generation=self.generation,
+            then_stop=barrier.then_stop,
+            state=state,
+            started=1,
+            message=message,
+        )
+
+    def end(self, code: int | None) -> None:
+        self.alive, self.code = False, code
+
+
+@dataclass
+class World:
+    """Backend and everything behind it. What a crash of the controller leaves is all in here."""
+
+    objects: Store = field(default_factory=lambda: open_store("memory:///"))
+    paths: JobPaths = field(default_factory=lambda: JobPaths("default", "job"))
+    now: float = 1000.0
+    disk: bytes | None = None
+    drivers: dict[Generation, SimDriver] = field(default_factory=dict)
+    cleanup_left: int | None = None
+    output: set[tuple[int, int]] = field(default_factory=set)
+    posted: list[tuple[Epoch, Generation]] = field(default_factory=list)
+    hanging: set[Epoch] = field(default_factory=set)
+    exit_at_start: int | None = None
+    steps: list[str] = field(default_factory=list)
+    crash_at: int | None = None
+    kill_at: int | None = None
+    crash_due: bool = False
+    transitions: set[tuple[JobPhase, JobPhase]] = field(default_factory=set)
+
+    def step(self, name: str) -> None:
+        """A moment at which something may die."""
+        number = len(self.steps)
+        self.steps.append(name)
+        if number == self.kill_at:
+            for driver in self.drivers.values():
+                if driver.alive:
+                    driver.end(None)
+        if number == self.crash_at:
+            raise Crash(name)
+
+    def crash_if_due(self) -> None:
+        if self.crash_due:
+            self.crash_due = False
+            raise Crash("while the driver worked on")
+
+    @contextmanager
+    def around(self, name: str) -> Iterator[None]:
+        self.step(f"before {name}")
+        yield
+        self.step(f"after {name}")
+
+    # --- Backend
+
+    def load(self) -> JobRecord | None:
+        return msgspec.json.decode(self.disk, type=JobRecord) if self.disk else None
+
+    def store(self, job: JobRecord) -> None:
+        before = self.load()
+        if before is not None and before.phase is not job.phase:
+            assert job.phase in TRANSITIONS[before.phase], f"{before.phase} leads to {job.phase}: {job}"
+            self.transitions.add((before.phase, job.phase))
+        with self.around("store"):
+            self.disk = msgspec.json.encode(job)
+
+    def driver(self) -> DriverAbsent | DriverEnded | DriverAlive:
+        for generation in sorted(self.drivers, reverse=True):
+            if self.drivers[generation].alive:
+                return DriverAlive(generation=generation, client=self.drivers[generation])
+        job = self.load()
+        if job is None or job.checkpoints.generation not in self.drivers:
+            return DriverAbsent()
+        generation = job.checkpoints.generation
+        return DriverEnded(generation=generation, code=self.drivers[generation].code, message="said so")
+
+    def start_driver(self, generation: Generation, restore: RestoreConfig) -> None:
+        with self.around("start"):
+            assert not any(driver.alive for driver in self.drivers.values()), "two drivers at once"
+            assert generation not in self.drivers, "a generation was used twice"
+            self.drivers[generation] = SimDriver(self, generation, restore)
+            if self.exit_at_start is not None:
+                self.drivers[generation].end(self.exit_at_start)
+
+    def end_driver(self) -> None:
+        with self.around("end"):
+            for driver in self.drivers.values():
+                if driver.alive:
+                    driver.end(None)
+
+    def cleanup(self) -> CleanupState:
+        if self.cleanup_left is None:
+            return NoCleanup()
+        self.cleanup_left -= 1
+        return CleanupExists() if self.cleanup_left > 0 else CleanupSucceeded()
+
+    def start_cleanup(self, min_epoch: Epoch) -> None:
+        with self.around("cleanup"):
+            self.cleanup_left = 3
+
+    def end_cleanup(self) -> None:
+        with self.around("end of cleanup"):
+            self.cleanup_left = None
+
+    # --- for tests
+
+    @property
+    def newest(self) -> SimDriver:
+        return self.drivers[max(self.drivers)]
+
+    def ticks(self, reconciler: Reconciler, spec: JobSpec, count: int = 1, *, every: float = 1.0) -> Tick:
+        assert count > 0
+        tick = None
+        for _ in range(count):
+            self.now += every
+            tick = reconciler.tick(spec, self.now)
+        assert tick is not None
+        return tick
+
+    def stretches(self) -> list[tuple[int, int]]:
+        return sorted(self.output)
