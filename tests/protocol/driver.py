@@ -160,10 +160,9 @@ class Driver:
     def _commit(self, manifest: Manifest) -> None:
         wait_for_message("the sink")
         self.oracle.saw_commit(manifest.epoch, payload(manifest))
-        try:
-            record_commit(self.oracle.store, self.paths, CommitRecord(epoch=manifest.epoch, generation=self.generation))
-        except StoreError:
-            pass  # committed again after a restore: harmless
+        record = CommitRecord(epoch=manifest.epoch, generation=self.generation)
+        with suppress(StoreError):  # committed again after a restore: harmless
+            record_commit(self.oracle.store, self.paths, record)
 
     # --- state
 

@@ -268,6 +268,7 @@ class World:
 
     def settle(self) -> None:
         """End all faults, and stop: the job must come to rest with everything in its place."""
+        self.store.trouble = None
         while self.store.late:
             self.store.late.pop(0)()
         for driver in self.drivers:

@@ -1,8 +1,8 @@
 """Runs the real protocol functions one request at a time.
 
 An :class:`Actor` is a piece of protocol code in a greenlet of its own. Before each request to the store it hands
-control back; whoever resumes it says what becomes of the request. An actor that is not resumed is paused for as long as one
-likes, which is what a zombie is; one that is killed has crashed between two requests.
+control back; whoever resumes it says what becomes of the request. An actor that is not resumed is paused for as long as
+one likes, which is what a zombie is; one that is killed has crashed between two requests.
 """
 
 from collections.abc import Callable
@@ -25,6 +25,7 @@ class Order(Enum):
     ERROR_BEFORE = "error before the effect"
     ERROR_AFTER = "error after the effect: the answer is lost"
     DELAY = "error now, the effect later: the request is still on its way"
+    CRASH = "whoever made the request dies before it"
 
 
 def _no_pause(seconds: float) -> None:
@@ -43,6 +44,16 @@ class SteppedStore(Store):
         self.late: list[Callable[[], Any]] = []
         self.after_request: Callable[[str, str], None] = _nobody_looks
         self.log: list[str] = []
+        self.trouble: tuple[int, Order] | None = None
+
+    def _troubled(self, order: Order) -> Order:
+        """``trouble`` says how many requests from now, whoever makes it, one goes wrong, and how."""
+        if self.trouble is not None:
+            left, fault = self.trouble
+            self.trouble = (left - 1, fault) if left else None
+            if not left:
+                return fault
+        return order
 
     def _tried(self, kind: str, name: str, request: Callable[[], _T]) -> _T:
         actor = greenlet.getcurrent()
@@ -50,8 +61,10 @@ class SteppedStore(Store):
             return super()._tried(kind, name, request)
 
         def stepped() -> _T:
-            order = actor.wait(f"{kind} {name}")
+            order = self._troubled(actor.wait(f"{kind} {name}"))
             self.log.append(f"{actor.name}: {kind} {name} [{order.name}]")
+            if order is Order.CRASH:
+                raise greenlet.GreenletExit
             if order is Order.DELAY and kind == "create":
                 self.late.append(lambda: (request(), self.after_request(kind, name)))
             elif order in (Order.DO, Order.ERROR_AFTER):

@@ -26,6 +26,7 @@ moments = st.sampled_from(
     ["/manifest.json", "/generations/", "delete ", "the sink", "/savepoints/", "/state/", "list "]
 )
 orders = st.sampled_from([Order.DO, Order.DO, Order.DO, Order.ERROR_BEFORE, Order.ERROR_AFTER, Order.DELAY])
+faults = st.sampled_from([order for order in Order if order is not Order.DO])
 seldom = st.sampled_from([False, False, False, True])
 
 
@@ -45,8 +46,13 @@ class Histories(RuleBasedStateMachine):
             self.world.calm_round()
 
     # Most of the time little goes wrong: without that, a history hardly gets to its second epoch.
-    calm_again = rule(rounds=some)(lambda self, rounds: self.calm(rounds))
-    calm_for_long = rule(rounds=some)(lambda self, rounds: self.calm(rounds))
+    @rule(rounds=some)
+    def calm_for_some_time(self, rounds: int) -> None:
+        self.calm(rounds)
+
+    @rule(rounds=some)
+    def calm_for_some_time_again(self, rounds: int) -> None:
+        self.calm(rounds)
 
     @rule(pause=st.sampled_from([1.0, 11.0, 31.0, 100.0]))
     def wait(self, pause: float) -> None:
@@ -62,6 +68,11 @@ class Histories(RuleBasedStateMachine):
             driver.rows += rows
 
     # --- actors
+
+    @rule(requests=st.integers(0, 40), order=faults, rounds=few)
+    def one_request_goes_wrong(self, requests: int, order: Order, rounds: int) -> None:
+        self.world.store.trouble = (requests, order)
+        self.calm(rounds)
 
     @precondition(lambda self: self.world.actors())
     @rule(which=index, order=orders, steps=few)

@@ -5,6 +5,10 @@ finds all that it names. Stopped anywhere and run again, cleanup ends in the sam
 
 A state object may go when no kept epoch and no savepoint refers to it **and** the epoch that wrote it is below
 ``min_epoch``. The second half protects what a driver is writing at this moment: an epoch that is not published yet.
+
+A driver has its part in this. It may use a run again that an epoch wrote which then failed; but once epoch L is
+published, a run whose object is not in manifest L and was written before L counts as not written: nothing that is kept
+names that object, so cleanup may take it at any time.
 """
 
 from collections.abc import Callable, Iterable

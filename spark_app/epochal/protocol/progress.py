@@ -72,8 +72,7 @@ def progress(spec: CheckpointSpec, record: Record, observed: Observation, now: S
     due = _checkpoint_due(spec, record, observed, now)
     if due.start and not _cleanup_goes_first(spec, record, now):
         return _start(spec, record, now, reason=due.reason, then_stop=False)
-    if observed.driver_ready and may_clean(spec, record, observed.cleanup, now):
-        # A driver that is not ready may be restoring an epoch that the record does not count on any more.
+    if not may_be_restoring(observed) and may_clean(spec, record, observed.cleanup, now):
         return _start_cleanup(spec, record, now)
     return Decision(action=Nothing(), record=record, reason=due.reason, message=due.message)
 
@@ -342,6 +341,11 @@ def collectable(spec: CheckpointSpec, record: Record) -> Epoch | None:
     new_min = record.completed[-spec.keep]
     waiting = sum(1 for epoch in record.completed if epoch < new_min)
     return new_min if waiting >= spec.every else None
+
+
+def may_be_restoring(observed: Observation) -> bool:
+    """A driver that is not ready may be going back to an epoch that retention does not count on any more."""
+    return not observed.driver_ready
 
 
 def may_clean(spec: CheckpointSpec, record: Record, cleanup: CleanupState, now: Seconds) -> bool:

@@ -4,7 +4,7 @@ The cost does not grow with the job's history: one listing that starts at the ne
 read. Only when that one is unusable does the search widen.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from epochal.protocol.documents import GenerationRecord, Manifest, Seal, decode, decode_any
@@ -99,7 +99,7 @@ def resolve(
     if turn and (found := _base(store, paths, turn, skipped)):
         return found
     # Step 4
-    if not known and not skipped:
+    if not had_epochs(known, skipped):
         return StartEmpty("the job has no epoch yet")
     if turn and turn.back_to == NO_EPOCH and not came_after(turn, known, skipped):
         return StartEmpty(
@@ -108,6 +108,11 @@ def resolve(
     if allow_empty:
         return StartEmpty("no epoch can be read, and starting empty is allowed", tuple(skipped))
     return NothingToRestore(_why_nothing(known, skipped), tuple(skipped))
+
+
+def had_epochs(known: Epoch, skipped: Sequence[Skipped]) -> bool:
+    """Whether the job ever had state: the controller has seen an epoch, or one is there that cannot be used."""
+    return bool(known) or bool(skipped)
 
 
 def came_after(turn: GenerationRecord, known: Epoch, skipped: Iterable[Skipped]) -> bool:

@@ -46,12 +46,18 @@ def pin(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> Pinned | NotP
         case Created():
             pass
     # Step 3
-    try:
-        store.get(paths.manifest(epoch))
-    except ObjectMissingError:
+    if not still_there(store, paths, epoch):
         unpin(store, paths, name)
         return NotPinned(f"epoch {epoch} was cleaned up meanwhile")
     return Pinned(name, epoch)
+
+
+def still_there(store: Store, paths: JobPaths, epoch: Epoch) -> bool:
+    try:
+        store.get(paths.manifest(epoch))
+    except ObjectMissingError:
+        return False
+    return True
 
 
 def unpin(store: Store, paths: JobPaths, name: str) -> None:
