@@ -182,7 +182,8 @@ def test_kill_at_random_and_compare(job: Job, seed: int) -> None:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             code, output = finished(process)
-            assert code == 0, output
+            # A signal that comes while Python is still importing ends it before anything has begun.
+            assert code in (0, -signal.SIGINT), output
     code, output = job.run("--until-epoch", str(job.epoch() + 2))
     assert code == 0, output
     job.assert_exactly_once()

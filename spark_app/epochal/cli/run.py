@@ -49,6 +49,20 @@ def run(manifest: Path, parameters: tuple[str, ...], state_dir: Path, until_epoc
       2    something to be put right first: the manifest, an option, the store
       130  ended at once by a second Ctrl-C
     """
+    wishes = Wishes()
+    with listening(wishes):
+        sys.exit(_run(manifest, parameters, state_dir, wishes=wishes, until_epoch=until_epoch, plain=plain))
+
+
+def _run(
+    manifest: Path,
+    parameters: tuple[str, ...],
+    state_dir: Path,
+    *,
+    wishes: Wishes,
+    until_epoch: int | None,
+    plain: bool,
+) -> int:
     job = load_job(manifest, parameters)
     directory = JobDirectory(state_dir, job.spec.namespace, job.spec.name)
     pipeline = job.pipeline(directory.root)
@@ -57,15 +71,13 @@ def run(manifest: Path, parameters: tuple[str, ...], state_dir: Path, until_epoc
     except ProtocolError as error:
         raise UserError(str(error)) from error
     live = None if plain or not sys.stdout.isatty() else LiveView(Console())
-    view = live or PlainView()
-    wishes = Wishes()
     try:
-        with live or nullcontext(), listening(wishes):
+        with live or nullcontext():
             runner = Runner(
                 backend=backend,
                 load_spec=lambda: load_job(manifest, parameters).spec,
                 watched=manifest,
-                view=view,
+                view=live or PlainView(),
                 wishes=wishes,
                 until_epoch=until_epoch,
             )
@@ -74,7 +86,7 @@ def run(manifest: Path, parameters: tuple[str, ...], state_dir: Path, until_epoc
         backend.close()
     if code == EXIT_JOB_FAILED:
         _explain(backend)
-    sys.exit(code)
+    return code
 
 
 def _explain(backend: LocalBackend) -> None:
