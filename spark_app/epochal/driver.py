@@ -23,6 +23,7 @@ from epochal.pipeline import Pipeline
 from epochal.protocol.control import (
     EXIT_FAILED,
     EXIT_MISCONFIGURED,
+    EXIT_STOPPED,
     TOKEN_VARIABLE,
     DriverConfig,
     PipelineConfig,
@@ -55,6 +56,7 @@ MISCONFIGURED = (PipelineError, StoreConfigError, MissingBucketError, BadCredent
 
 def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     if len(arguments) != 1:
         print("usage: python -m epochal.driver CONFIG.json", file=sys.stderr)
         return EXIT_MISCONFIGURED
@@ -79,6 +81,8 @@ def main(arguments: list[str]) -> int:
         worker.join(timeout=0.2)
     code = EXIT_FAILED if engine.exit_code is None else engine.exit_code
     server.stop()
+    # The last line of a log is what people (and the controller) look at first.
+    logger.log(logging.INFO if code == EXIT_STOPPED else logging.ERROR, "%s", engine.status().message.split("\n")[0])
     return code
 
 

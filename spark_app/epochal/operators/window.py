@@ -43,10 +43,14 @@ class WindowOperator(Operator):
         assert self._table is not None
         assert self._aggregation is not None
         aggregation, watermark = self._aggregation, ctx.watermark
-        if watermark is not None:
-            frame = self._without_late(frame, watermark, ctx)
-        windowed = _open(self._windowed(frame), watermark)
-        self._table.append(aggregation.partial(windowed), F.col(END))
+        if watermark is None:
+            self._table.append(aggregation.partial(self._windowed(frame)), F.col(END))
+        else:
+            ctx.emit(frame.where(self._late(watermark)), LATE)
+            observed = Observed(frame, {"late": F.count_if(self._late(watermark))})
+            windowed = _open(self._windowed(observed.frame), watermark)
+            self._table.append(aggregation.partial(windowed), F.col(END))
+            ctx.late_rows += int(observed.get(default={"late": 0})["late"] or 0)
         self._table.merge_small(lambda partials: aggregation.merged(_open(partials, watermark)), F.col(END))
 
     def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
@@ -85,16 +89,6 @@ class WindowOperator(Operator):
         time = F.unix_micros(self._event_time)
         slide = self._slide or self._size
         return time - F.pmod(time, F.lit(slide)) + self._size <= watermark
-
-    def _without_late(self, frame: DataFrame, watermark: int, ctx: OperatorContext) -> DataFrame:
-        observed = Observed(frame, {"late": F.count_if(self._late(watermark))})
-
-        def count() -> None:
-            ctx.late_rows += int(observed.get()["late"] or 0)
-
-        ctx.after_batch(count)
-        ctx.emit(frame.where(self._late(watermark)), LATE)
-        return observed.frame
 
 
 def _open(partials: DataFrame, watermark: int | None) -> DataFrame:

@@ -19,16 +19,17 @@ class Observed:
         self._plain = frame
         self.frame = frame.observe(self._observation, *(metric.alias(name) for name, metric in metrics.items()))
 
-    def get(self) -> dict[str, Any]:
-        """The metrics. If no action reached them (Spark drops empty branches), they are computed now."""
+    def get(self, default: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The metrics. If no action reached them (Spark drops branches that turn out empty), the default; without one
+        they are computed now, so call it only while all that the frame is made of is still held."""
         java: Any = self._observation._jo
         deadline = time.monotonic() + LONGEST_WAIT
         while not java.future().isCompleted():
             if time.monotonic() > deadline:
-                return self._computed()
+                return self._computed() if default is None else default
             time.sleep(0.001)
         if java.getRow().length() == 0:  # the action's plan had them no more
-            return self._computed()
+            return self._computed() if default is None else default
         return self._observation.get
 
     def _computed(self) -> dict[str, Any]:

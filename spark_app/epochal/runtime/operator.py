@@ -1,16 +1,12 @@
 """What an operator is: the contract that the built-in ones and those of users share."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.runtime.table_manager import TableManager
 from epochal.runtime.tables import Run
-
-if TYPE_CHECKING:
-    from epochal.runtime.task import BatchScope
 
 MAIN = "main"
 PENDING = "pending"
@@ -27,20 +23,12 @@ class OperatorContext:
         self.watermark: int | None = None
         self.late_rows = 0
         self._send: Callable[[DataFrame, str], None] | None = None
-        self._scope: BatchScope | None = None
 
     def emit(self, frame: DataFrame, port: str = MAIN) -> None:
         """Send rows downstream. ``port`` names a side output."""
         if self._send is None:
             raise RuntimeError(f"operator {self.name!r} emits outside of process, on_watermark and handle_checkpoint")
         self._send(frame, port)
-
-    def after_batch(self, action: Callable[[], None]) -> None:
-        """Run ``action`` when everything that the current batch caused is done: the time to look at observed
-        metrics."""
-        if self._scope is None:
-            raise RuntimeError("there is no batch now")
-        self._scope.after.append(action)
 
 
 class Operator:

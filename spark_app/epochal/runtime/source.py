@@ -103,7 +103,7 @@ class SourceTask(Task):
         """The source has come to its end: nothing older is expected, so nobody waits for it any more."""
         try:
             self._give_way_to_barrier()
-            with self._lock, _Scoped() as scope:
+            with self._lock, BatchScope() as scope:
                 self.context.watermark = MAX_WATERMARK
                 self.forward_watermark(scope)
                 self.finished = True
@@ -150,7 +150,7 @@ class SourceTask(Task):
         if self.spec.event_time is not None:
             metrics["newest"] = F.max(micros(F.col(self.spec.event_time)))
         observed = Observed(frame, metrics)
-        with _Scoped() as scope:
+        with BatchScope() as scope:
             self._send(scope, observed.frame, "main")
             seen = observed.get()
             self._note(seen, time.perf_counter() - began)
@@ -178,7 +178,7 @@ class SourceTask(Task):
         if time.monotonic() - self._last_rows < self.spec.idle_after or not self._lock.acquire(blocking=False):
             return
         try:
-            with _Scoped() as scope:
+            with BatchScope() as scope:
                 self._is_idle = True
                 self.forward_watermark(scope, idle=True)
         finally:
@@ -191,7 +191,7 @@ class SourceTask(Task):
         self._barrier_passed.clear()
         self._barrier_waits.set()
         try:
-            with self._lock, _Scoped() as scope:
+            with self._lock, BatchScope() as scope:
                 if run.over:
                     return
                 self.position = source_log.capture(self._directory, self.batch)
@@ -221,16 +221,3 @@ class SourceTask(Task):
             idle=self._is_idle,
             finished=self.finished,
         )
-
-
-class _Scoped:
-    """A :class:`BatchScope` that is closed when all went well, and only gives its caches back when not."""
-
-    def __enter__(self) -> BatchScope:
-        self._scope = BatchScope()
-        return self._scope
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._scope.after.clear()
-        self._scope.close()

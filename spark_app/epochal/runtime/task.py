@@ -23,14 +23,15 @@ MAX_WATERMARK = 2**62
 
 @dataclass(slots=True)
 class BatchScope:
-    """Everything that one batch (or watermark, or barrier) causes on its way through the graph."""
+    """One batch (or watermark, or barrier) on its way through the graph: what tables drop is released when it has
+    arrived, because rows sent downstream are lazy and may still read it."""
 
-    after: list[Callable[[], None]] = field(default_factory=list)
     dropped: list[Run] = field(default_factory=list)
 
-    def close(self) -> None:
-        for action in self.after:
-            action()
+    def __enter__(self) -> "BatchScope":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for run in self.dropped:
             run.release()
 
@@ -89,7 +90,7 @@ class Task:
     def _run(self, scope: BatchScope, call: Callable[[], None]) -> None:
         """Call the operator, with its context able to emit; errors carry its name."""
         context = self.context
-        context._send, context._scope = (lambda frame, port: self._send(scope, frame, port)), scope
+        context._send = lambda frame, port: self._send(scope, frame, port)
         try:
             call()
         except (OperatorError, JobStoppingError):
@@ -97,7 +98,7 @@ class Task:
         except Exception as error:
             raise OperatorError(self.name, error) from error
         finally:
-            context._send = context._scope = None
+            context._send = None
             # Rows sent downstream may still be lazy, and read what was dropped: it goes when the batch is done.
             scope.dropped.extend(context.table_manager.take_dropped())
 
