@@ -53,6 +53,22 @@ histories: $(READY) ## Check the protocol on 10,000 random histories
 bench-protocol: $(READY) ## Measure the protocol against the object store
 	$(BIN)/python -m benchmarks.protocol
 
+.PHONY: bench-windows
+bench-windows: $(READY) java ## Compare windows with plain Structured Streaming (fetches 700 MB for it once)
+	$(BIN)/python -m benchmarks.windows
+
+.PHONY: bench-pause
+bench-pause: $(READY) java ## Measure the pause and the bytes of checkpoints at 1 GB of state
+	$(BIN)/python -m benchmarks.pause
+
+.PHONY: bench-batch
+bench-batch: $(READY) java ## Measure where the time of one small micro-batch goes
+	$(BIN)/python -m benchmarks.batch
+
+.PHONY: bench-growth
+bench-growth: $(READY) java ## See that nothing grows in a long run (30 minutes)
+	$(BIN)/python -m benchmarks.growth
+
 .PHONY: clean
 clean: ## Remove .venv, caches and build results
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,46 @@
+"""Where benchmarks put their results, and under which conditions these came about."""
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+BUILD = Path("build/bench")
+PAGES = Path("docs/benchmarks")
+
+
+def conditions(**more: Any) -> dict[str, Any]:
+    import pyspark
+
+    return {
+        "python": platform.python_version(),
+        "spark": pyspark.__version__,
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        **more,
+    }
+
+
+def write_json(name: str, document: dict[str, Any]) -> Path:
+    path = BUILD / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    return path
+
+
+def write_page(name: str, text: str) -> Path:
+    path = PAGES / f"{name}.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.rstrip() + "\n")
+    return path
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def conditions_line(found: dict[str, Any]) -> str:
+    shown = ", ".join(f"{key} {value}" for key, value in found.items())
+    return f"Conditions: {shown}. The machine is shared: ratios count, times do not."
