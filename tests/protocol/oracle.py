@@ -4,6 +4,8 @@ the store, what the sink was given, what the controller wrote down."""
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import obstore
+
 from epochal.protocol.decision import Action, Complete, Record, SendBarrier, Stop
 from epochal.protocol.documents import GenerationRecord, Manifest, Seal, decode_any
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
@@ -102,7 +104,8 @@ class Oracle:
             self._move(record.back_to)
 
     def names(self) -> set[str]:
-        return set(self.view.list_names(self.paths.prefix))
+        pages = obstore.list(self.store._backend, self.paths.prefix)
+        return {meta["path"] for page in pages for meta in page}
 
     def ancestry(self, epoch: Epoch) -> Iterator[Epoch]:
         while epoch:
