@@ -8,6 +8,8 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
+import msgspec
+
 from epochal.protocol.control import (
     EXIT_FENCED,
     CheckpointReport,
@@ -43,7 +45,7 @@ from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import DocumentError, ObjectMissingError, StoreError
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import list_generations
-from epochal.protocol.resolve import newest_epoch_number, read_epoch
+from epochal.protocol.resolve import newest_epoch_number, read_epoch, read_savepoint
 from epochal.protocol.store import Store
 from epochal_operator.driver_client import DriverClient, DriverError, DriverRefused, DriverUnreachable
 from epochal_operator.job import JobSpec
@@ -218,7 +220,7 @@ class Reconciler:
     def _act(self, step: Step) -> None:
         match step.action:
             case StartDriver(generation, restore):
-                self._backend.start_driver(generation, restore)
+                self._backend.start_driver(generation, self._with_epoch(restore))
             case EndDriver():
                 self._backend.end_driver()
             case SendBarrier() as send:
@@ -233,6 +235,18 @@ class Reconciler:
                 pass
             case _:
                 assert_never(step.action)
+
+    def _with_epoch(self, restore: RestoreConfig) -> RestoreConfig:
+        """A savepoint is known by name; a generation that goes back must also say to which epoch."""
+        if restore.savepoint is None or restore.back_to is not None:
+            return restore
+        try:
+            manifest = read_savepoint(self._backend.objects, self._backend.paths, restore.savepoint)
+        except (StoreError, DocumentError) as error:
+            # The driver finds the same, and says so.
+            logger.warning("Savepoint %s cannot be read: %s", restore.savepoint, error)
+            return restore
+        return msgspec.structs.replace(restore, back_to=manifest.epoch)
 
     def _client(self) -> DriverClient | None:
         found = self._backend.driver()

@@ -14,7 +14,7 @@ import msgspec
 from epochal.cli.errors import EXIT_FORCED, EXIT_JOB_FAILED, EXIT_OK, UserError
 from epochal.cli.local import LocalBackend
 from epochal.protocol.control import CheckpointReport, CheckpointState
-from epochal.protocol.decision import Fail, InFlight
+from epochal.protocol.decision import EpochPublished, Fail, InFlight
 from epochal.protocol.errors import StoreError
 from epochal_operator.job import DesiredState, JobSpec
 from epochal_operator.lifecycle import JobPhase, JobRecord, resumed
@@ -184,9 +184,11 @@ class Runner:
             )
         if report.state in (CheckpointState.READY, CheckpointState.FAILED):
             return report
-        # The driver went away before it could say how it ended; the record knows.
+        # The driver went away before it could say how it ended; the record knows, and the store how much there is.
+        fate = tick.seen.fate
         return msgspec.structs.replace(
             report,
+            bytes=fate.bytes if isinstance(fate, EpochPublished) else report.bytes,
             state=CheckpointState.READY if published else CheckpointState.FAILED,
             finished=int(self._clock() * 1_000_000),
             message="" if published and not isinstance(tick.step.action, Fail) else tick.step.message,
