@@ -40,6 +40,10 @@ test: lint java ## Lint and every test (the first run builds an S3 server, some 
 	$(BIN)/python -m tests.support.s3
 	$(BIN)/pytest -n $(WORKERS)
 
+.PHONY: demo
+demo: $(READY) java ## See it work: a join and windows, the driver killed in the middle, the same result (2 minutes)
+	$(BIN)/python examples/revenue/demo.py
+
 .PHONY: format
 format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix
