@@ -9,6 +9,7 @@ from epochal.protocol.control import EXIT_FAILED, EXIT_MISCONFIGURED, EXIT_NOTHI
 from epochal.protocol.decision import CheckpointSpec
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.resolve import list_epochs
+from epochal.protocol.savepoints import Pinned, pin
 from epochal_operator.job import DesiredState, JobSpec, PipelineSpec, RestartPolicy, RestoreSpec
 from epochal_operator.lifecycle import JobPhase, JobRecord, resumed
 from epochal_operator.reconcile import Reconciler
@@ -272,3 +273,16 @@ def test_nothing_is_lost_or_doubled_wherever_it_dies(what: str) -> None:
         assert_exactly_once(world)
         epochs = list_epochs(world.objects, world.paths).manifests
         assert max(epochs) <= job.checkpoints.issued
+
+
+def test_going_back_to_a_savepoint_names_its_epoch() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 12)
+    kept = record(world).checkpoints.newest_completed
+    assert isinstance(pin(world.objects, world.paths, "before", kept), Pinned)
+    world.ticks(reconciler, SUSPENDED, 8)
+    back = replace(SPEC, restore=RestoreSpec(from_savepoint="before"))
+    world.ticks(reconciler, back, 4)
+    assert (world.newest.restore.savepoint, world.newest.restore.back_to) == ("before", kept)
+    assert world.newest.restored == kept

@@ -104,7 +104,12 @@ class SimDriver(DriverClient):
 
     def _begin(self) -> None:
         record = GenerationRecord(
-            generation=self.generation, claim=self.claim, created=1, writer="sim", back_to=self.restore.back_to
+            generation=self.generation,
+            claim=self.claim,
+            created=1,
+            writer="sim",
+            back_to=self.restore.back_to,
+            savepoint=self.restore.savepoint,
         )
         request = StartRequest(
             record=record,
