@@ -23,7 +23,7 @@ from epochal.protocol.control import CheckpointState
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from generate import generate  # noqa: E402
+from generate import generate
 
 console = Console()
 KILL_AFTER_EPOCHS = 2
@@ -88,7 +88,8 @@ def main() -> int:
     picture = directory / "timeline.svg"
     write_timeline(killed.job.reports(), picture)
     console.print(f"Timeline of the checkpoints, the killed one's neighbours included: [bold]{picture}[/bold]")
-    console.print(f"Look into the state of any epoch: [bold]epochal inspect {(killed.directory / 'state' / 'store')}[/bold]")
+    store = (killed.directory / "state" / "store").as_uri()
+    console.print(f"Look into the state of any epoch: [bold].venv/bin/epochal inspect {store}[/bold]")
     console.print(f"{time.monotonic() - began:.0f} s in all")
     return 0 if equal else _failed("the results differ")
 

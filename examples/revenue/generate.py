@@ -13,7 +13,7 @@ SECONDS_PER_FILE = 15
 
 
 def generate(directory: Path, *, files: int, rows: int) -> None:
-    """One file of each kind covers a quarter of a minute; rows are a little out of order, nine in ten orders are paid."""
+    """One file of each kind covers a quarter of a minute; rows are a little out of order, most orders are paid."""
     chance = random.Random(20260101)
     order = 0
     for index in range(files):

@@ -1,7 +1,7 @@
 """A job whose drivers run in this process, one generation after another, with the test as the controller.
 
-Real Spark, real store, real protocol; only the processes are left out, so that a restart takes a moment. Tests that kill
-processes are in ``tests/exactly_once``.
+Real Spark, real store, real protocol; only the processes are left out, so that a restart takes a moment. Tests that
+kill processes are in ``tests/exactly_once``.
 """
 
 import shutil
