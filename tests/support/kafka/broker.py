@@ -7,17 +7,21 @@ import subprocess
 import tempfile
 import time
 import uuid
+import warnings
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kafka import KafkaAdminClient, KafkaProducer
-from kafka.admin import NewTopic
-
 from tests.support.kafka.jars import BROKER, jars
 from tests.support.processes import free_port, holds_port, start_server
+
+with warnings.catch_warnings():
+    # The client reads its own files in a way that Python 3.11 frowns upon.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaAdminClient, KafkaProducer
+    from kafka.admin import NewTopic
 
 START_TIMEOUT = 60.0
 PORT_ATTEMPTS = 3
