@@ -248,10 +248,10 @@ def page(measured: list[Measured], found: dict[str, Any], compared: int, argumen
 
 `make bench-windows` measures this: {arguments.files} Parquet files of {arguments.rows:,} rows on local disk, one a
 micro-batch, {KEYS:,} keys; count and sum in tumbling windows of 10 s, appended as Parquet. Checkpoints and results go
-to {where}, with {arguments.delay:g} ms added to a round trip. Epochal makes a checkpoint every {arguments.interval:g} s;
-Structured Streaming makes one every batch, as it always does, with RocksDB, changelog checkpoints and
-`FileSystemBasedCheckpointFileManager`, on s3a. (The file manager of spark-hadoop-cloud, which needs no rename, is not
-published for this version of Spark.) Both get 4 GB of heap and 2 cores, each run is a fresh process; medians of
+to {where}, with {arguments.delay:g} ms added to a round trip. Epochal makes a checkpoint every
+{arguments.interval:g} s; Structured Streaming makes one every batch, as it always does, with RocksDB, changelog
+checkpoints and `FileSystemBasedCheckpointFileManager`, on s3a. (The file manager of spark-hadoop-cloud, which needs no
+rename, is not published for this version of Spark.) Both get 4 GB of heap and 2 cores, each run is a fresh process; medians of
 {arguments.rounds} rounds, sides in turns. Rows per second are from the first batch's start to the last one's end.
 
 {conditions_line(found)}
