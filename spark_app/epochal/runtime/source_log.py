@@ -25,9 +25,23 @@ def capture(directory: Path, batch: int) -> SourcePosition:
         path = directory / name
         if path.is_file():
             log[name] = path.read_text()
-    for path in _needed(directory / "sources" / "0", batch):
-        log[str(path.relative_to(directory))] = path.read_text()
+    offsets = log.get(f"offsets/{batch}", "").split("\n")[2:]
+    # A stream may read from several sources at once (a union): each has a line of offsets and notes of its own.
+    for notes in sorted((directory / "sources").glob("*")):
+        offset = offsets[int(notes.name)] if notes.name.isdigit() and int(notes.name) < len(offsets) else ""
+        for path in _needed(notes, _newest_note(offset, batch)):
+            log[str(path.relative_to(directory))] = path.read_text()
     return SourcePosition(batch=batch, log=log)
+
+
+def _newest_note(offset: str, batch: int) -> int:
+    """The newest entry of a source's notes that the offset covers. A file source names it: its count runs ahead of the
+    batches' once a restart has found notes for a batch that never ran."""
+    try:
+        parsed = json.loads(offset)
+    except ValueError:
+        return batch
+    return int(parsed.get("logOffset", batch)) if isinstance(parsed, dict) else batch
 
 
 def restore(directory: Path, position: SourcePosition, conf: dict[str, str]) -> None:
@@ -43,9 +57,9 @@ def restore(directory: Path, position: SourcePosition, conf: dict[str, str]) -> 
         (directory / "commits" / str(position.batch)).write_text(_COMMIT)
 
 
-def _needed(notes: Path, batch: int) -> list[Path]:
-    """A source's own notes up to ``batch``. Numbered logs are compacted now and then: what a compaction holds is left
-    out."""
+def _needed(notes: Path, newest: int) -> list[Path]:
+    """A source's own notes up to the entry ``newest``. Numbered logs are compacted now and then: what a compaction holds
+    is left out."""
     if not notes.is_dir():
         return []
     numbered: list[tuple[int, bool, Path]] = []
@@ -59,8 +73,10 @@ def _needed(notes: Path, batch: int) -> list[Path]:
         else:
             others.append(path)
     if [number for number, _, _ in numbered] == [0]:
-        return others + [path for _, _, path in numbered]  # the starting offset: there is only ever this one
-    kept = [entry for entry in numbered if entry[0] <= batch]
+        # The starting offset, of which there is only ever this one; or files of a first batch that has not run, which a
+        # restored source reads with its first batch.
+        return others + [path for _, _, path in numbered]
+    kept = [entry for entry in numbered if entry[0] <= newest]
     compacted = max((number for number, compact, _ in kept if compact), default=-1)
     return others + [path for number, compact, path in kept if number > compacted or (compact and number == compacted)]
 
