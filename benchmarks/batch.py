@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import py4j.java_gateway
+import py4j.java_gateway  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
@@ -207,8 +207,8 @@ def page(results: list[dict[str, Any]], found: dict[str, Any], rows: int) -> str
     parts = [
         "# Where the time of a small micro-batch goes",
         f"""`make bench-batch` measures this: batches of {rows:,} rows, {KEYS:,} keys, in a local Spark with 2 cores
-that has warmed up. Times inside the engine are means over batches and contain each other; `addBatch` is Spark's name for
-the engine's part. Calls to the JVM are given by the line of the engine that made them.""",
+that has warmed up. Times inside the engine are means over batches and contain each other; `addBatch` is Spark's name
+for the engine's part. Calls to the JVM are given by the line of the engine that made them.""",
         conditions_line(found),
     ]
     for result in results:
