@@ -24,8 +24,8 @@ def test_what_spark_wrote_ahead_for_the_next_batch_is_left_out(tmp_path: Path) -
 
 
 def test_notes_go_as_far_as_the_offset_says_and_not_as_the_batch(tmp_path: Path) -> None:
-    """A first batch that never ran leaves a note behind; the restored source's notes are then ahead of its batches. Taken
-    by the batch's number, the newest files would be read a second time."""
+    """A first batch that never ran leaves a note behind; the restored source's notes are then ahead of its batches.
+    Taken by the batch's number, the newest files would be read twice."""
     notes = {f"sources/0/{number}": "v1" for number in range(5)}
     write(tmp_path, {"offsets/2": offsets('{"logOffset":3}'), **notes})
     assert "sources/0/3" in source_log.capture(tmp_path, 2).log

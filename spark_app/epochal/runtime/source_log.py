@@ -58,8 +58,8 @@ def restore(directory: Path, position: SourcePosition, conf: dict[str, str]) -> 
 
 
 def _needed(notes: Path, newest: int) -> list[Path]:
-    """A source's own notes up to the entry ``newest``. Numbered logs are compacted now and then: what a compaction holds
-    is left out."""
+    """A source's own notes up to the entry ``newest``. Numbered logs are compacted now and then: what a
+    compaction holds is left out."""
     if not notes.is_dir():
         return []
     numbered: list[tuple[int, bool, Path]] = []
