@@ -18,6 +18,10 @@ from epochal.protocol.store import RetryPolicy, Store
 _T = TypeVar("_T")
 
 
+LONGEST = 500
+"""More requests than any operation of a test makes."""
+
+
 class Order(Enum):
     """What becomes of a request."""
 
@@ -26,6 +30,14 @@ class Order(Enum):
     ERROR_AFTER = "error after the effect: the answer is lost"
     DELAY = "error now, the effect later: the request is still on its way"
     CRASH = "whoever made the request dies before it"
+
+
+class _Seen(BaseException):
+    """Carries what an onlooker objects to out of the store, which would take any other exception for the backend's."""
+
+    def __init__(self, violation: AssertionError) -> None:
+        super().__init__(violation)
+        self.violation = violation
 
 
 def _no_pause(seconds: float) -> None:
@@ -45,6 +57,7 @@ class SteppedStore(Store):
         self.after_request: Callable[[str, str], None] = _nobody_looks
         self.log: list[str] = []
         self.trouble: tuple[int, Order] | None = None
+        self.objected = False
 
     def _troubled(self, order: Order) -> Order:
         """``trouble`` says how many requests from now, whoever makes it, one goes wrong, and how."""
@@ -69,7 +82,11 @@ class SteppedStore(Store):
                 self.late.append(lambda: (request(), self.after_request(kind, name)))
             elif order in (Order.DO, Order.ERROR_AFTER):
                 result = request()
-                self.after_request(kind, name)
+                try:
+                    self.after_request(kind, name)
+                except AssertionError as violation:
+                    self.objected = True
+                    raise _Seen(violation) from violation
                 if order is Order.DO:
                     return result
             raise StoreUnavailableError(self.uri, f"failed to {kind} {name}: {order.value}")
@@ -108,14 +125,22 @@ class Actor:
         """Up to the next request."""
         assert self.alive
         self._greenlet.parent = greenlet.getcurrent()
-        self.waiting_for = self._greenlet.switch(order)
+        try:
+            self.waiting_for = self._greenlet.switch(order)
+        except _Seen as seen:
+            self.waiting_for = None
+            raise seen.violation from None
         if self._greenlet.dead:
             self.waiting_for = None
 
     def step_up_to(self, what: str) -> bool:
         """Up to the next request (or message) in whose name ``what`` occurs; whether there was one."""
-        while self.alive and what not in str(self.waiting_for) and self.waiting_for != "a barrier":
+        for _ in range(LONGEST):
+            if not self.alive or what in str(self.waiting_for) or self.waiting_for == "a barrier":
+                break
             self.step()
+        else:
+            raise AssertionError(f"{self.name} goes on for ever: {self.waiting_for}")
         return self.alive and what in str(self.waiting_for)
 
     def finish(self) -> Any:
