@@ -44,3 +44,8 @@ def test_each_source_of_a_union_has_notes_of_its_own(tmp_path: Path) -> None:
 def test_a_starting_offset_is_kept(tmp_path: Path) -> None:
     write(tmp_path, {"offsets/7": offsets('{"orders":{"0":90}}'), "sources/0/0": '\0v1\n{"orders":{"0":0}}'})
     assert "sources/0/0" in source_log.capture(tmp_path, 7).log
+
+
+def test_before_the_first_batch_a_starting_offset_is_kept_and_a_list_of_files_is_not(tmp_path: Path) -> None:
+    write(tmp_path, {"sources/0/0": '\0v1\n{"orders":{"0":0}}', "sources/1/0": 'v1\n{"path":"a.json","batchId":0}'})
+    assert list(source_log.capture(tmp_path, -1).log) == ["sources/0/0"]

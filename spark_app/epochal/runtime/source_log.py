@@ -72,13 +72,17 @@ def _needed(notes: Path, newest: int) -> list[Path]:
             numbered.append((int(match[1]), bool(match[2]), path))
         else:
             others.append(path)
-    if [number for number, _, _ in numbered] == [0]:
-        # The starting offset, of which there is only ever this one; or files of a first batch that has not run, which a
-        # restored source reads with its first batch.
-        return others + [path for _, _, path in numbered]
+    if [number for number, _, _ in numbered] == [0] and not (newest < 0 and _lists_files(numbered[0][2])):
+        return others + [path for _, _, path in numbered]  # the starting offset: there is only ever this one
     kept = [entry for entry in numbered if entry[0] <= newest]
     compacted = max((number for number, compact, _ in kept if compact), default=-1)
     return others + [path for number, compact, path in kept if number > compacted or (compact and number == compacted)]
+
+
+def _lists_files(note: Path) -> bool:
+    """Whether it is a file source's note, written ahead for a batch that has not run. Kept before the first batch, it
+    would make the restored source read those files and the next ones as one batch."""
+    return '{"path":' in note.read_text()
 
 
 def _with_conf(text: str, conf: dict[str, str]) -> str:
