@@ -32,15 +32,18 @@ QUICK_START = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-LONGEST_LIFE = 25.0
+LONGEST_LIFE = 40.0
 """A generation that is to be killed is killed by then, in a checkpoint or not."""
 
 
 @dataclass
 class Kill:
+    """``rows``: how many this generation had read; 0 says little about state."""
+
     generation: int
     after: float
     state: str
+    rows: int
 
 
 @dataclass
@@ -122,18 +125,20 @@ class KilledJob:
             time.sleep(0.02)
         began = time.monotonic()
         if chance.random() < 0.65:
-            state = self._until_in_checkpoint(generation, began, skip=chance.randrange(3))
+            # Epochs come before the first batch is through, and those are empty: most kills wait for rows.
+            state = self._until_in_checkpoint(generation, began, rows=chance.choice([0, 1, 100, 300]))
             time.sleep(chance.uniform(0, 0.4))
         else:
             end = began + chance.uniform(0, LONGEST_LIFE)
             while time.monotonic() < end and self.running():
                 time.sleep(0.02)
             state = self._state(generation)
+        rows = self._rows(self._status(generation))
         if not self.running() or not self._kill(generation, whole=chance.random() < 0.5):
             return False
         # After the kill, and before the next generation reads it, unless that is quicker; either is a change.
         self.partitions.write_text(str(PARTITIONS[(len(self.kills) + 1) % len(PARTITIONS)]))
-        self.kills.append(Kill(generation, time.monotonic() - began, state))
+        self.kills.append(Kill(generation, time.monotonic() - began, state, rows))
         return True
 
     def _alive_after(self, last: int) -> Generation | None:
@@ -142,17 +147,17 @@ class KilledJob:
                 return generation
         return None
 
-    def _until_in_checkpoint(self, generation: Generation, began: float, skip: int) -> str:
-        """Wait for a checkpoint in flight, after ``skip`` others of this generation."""
-        first: int | None = None
+    def _until_in_checkpoint(self, generation: Generation, began: float, rows: int) -> str:
+        """Wait for a checkpoint in flight, once this generation has read so many rows."""
         while time.monotonic() - began < LONGEST_LIFE and self.running():
             status = self._status(generation)
-            if status and (report := status.checkpoint):
-                first = report.epoch if first is None else first
-                if report.state in IN_FLIGHT and report.epoch >= first + skip:
-                    return str(report.state)
+            if status and (report := status.checkpoint) and report.state in IN_FLIGHT and self._rows(status) >= rows:
+                return str(report.state)
             time.sleep(0.01)
         return self._state(generation)
+
+    def _rows(self, status: DriverStatus | None) -> int:
+        return sum(source.rows for source in status.sources) if status else 0
 
     def _state(self, generation: Generation) -> str:
         """What the driver is at: a checkpoint in flight, or else its phase."""

@@ -99,9 +99,10 @@ def differences(got: data.Rows, wanted: data.Rows) -> str:
 
 def report(kind: str, job: KilledJob, watcher: Watcher, seconds: float) -> None:
     states = Counter(kill.state for kill in job.kills)
+    moved = sum(kill.rows > 0 for kill in job.kills)
     print(
-        f"\n{kind}: {len(job.kills)} kills in {seconds:.0f} s, {len(watcher.published)} epochs with output, "
-        f"{watcher.looks} looks; killed at {dict(states)}"
+        f"\n{kind}: {len(job.kills)} kills in {seconds:.0f} s ({moved} after rows were read), "
+        f"{len(watcher.published)} epochs with output, {watcher.looks} looks; killed at {dict(states)}"
     )
 
 

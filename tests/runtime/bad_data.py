@@ -1,0 +1,98 @@
+"""Small inputs and pipelines for tests of what goes wrong."""
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from epochal.pipeline import Pipeline, Stream
+from epochal.runtime.operator import Operator, OperatorContext
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = "id long, at timestamp"
+
+
+def moment(seconds: float) -> str:
+    return (START + timedelta(seconds=seconds)).isoformat()
+
+
+class Files:
+    """A directory that a file source reads, one file a batch."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.directory.mkdir()
+        self._count = 0
+        self._ids = 0
+
+    def add(self, *seconds: float) -> None:
+        """A file with a row for each event time."""
+        rows = []
+        for second in seconds:
+            self._ids += 1
+            rows.append(json.dumps({"id": self._ids, "at": moment(second)}))
+        self.add_text("\n".join(rows) + "\n")
+
+    def add_text(self, text: str) -> None:
+        path = self.directory / f"{self._count:04d}.json"
+        hidden = path.with_name(f".{path.name}")
+        hidden.write_text(text)
+        # The file source takes files by age, and must not see half a file.
+        os.utime(hidden, (1_000_000_000 + self._count, 1_000_000_000 + self._count))
+        hidden.rename(path)
+        self._count += 1
+
+    def read(self, p: Pipeline, name: str = "rows", **options: Any) -> Stream:
+        stream = p.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.directory))
+        return p.source(name, stream, event_time="at", **options)
+
+
+def ids(spark: SparkSession, directory: Path) -> list[int]:
+    """The ids in a sink's output, each as often as it is there."""
+    if not list(directory.glob("*.parquet")):
+        return []
+    return sorted(row[0] for row in spark.read.parquet(str(directory)).select("id").collect())
+
+
+class Gate(Operator):
+    """Lets batches through while it is open, and waits while it is not."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.open.set()
+        self.waiting = threading.Event()
+
+    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+        if not self.open.is_set():
+            self.waiting.set()
+            self.open.wait(60)
+        ctx.emit(frame)
+
+
+class Counting(Operator):
+    """Keeps how many rows it saw, and their ids; says at checkpoints whether it takes part."""
+
+    def __init__(self, takes_part: Callable[[], bool] = lambda: True) -> None:
+        self._takes_part = takes_part
+        self.total = 0
+        self.restored_ids = 0
+
+    def on_start(self, ctx: OperatorContext) -> None:
+        self.table = ctx.table_manager.global_table("total")
+        self.seen = ctx.table_manager.keyed_time_table("seen")
+        self.total = self.table.get("rows", 0)
+        self.restored_ids = sum(run.rows for run in self.seen.runs)
+
+    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+        self.total += self.seen.append(frame, F.col("at")).rows
+        self.table.put("rows", self.total)
+        ctx.emit(frame)
+
+    def handle_checkpoint(self, barrier: object, ctx: OperatorContext) -> bool:
+        return self._takes_part()
