@@ -28,10 +28,9 @@ from epochal.protocol.control import (
     DriverConfig,
     PipelineConfig,
 )
-from epochal.protocol.errors import AccessDeniedError, BadCredentialsError, MissingBucketError, StoreConfigError
 from epochal.runtime.checkpointer import POOL
 from epochal.runtime.control_server import ControlServer
-from epochal.runtime.engine import Engine
+from epochal.runtime.engine import MISCONFIGURED, Engine
 from epochal.runtime.errors import PipelineError
 
 logger = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ SPARK_DEFAULTS = {
     "spark.cleaner.periodicGC.interval": "5min",
 }
 
-MISCONFIGURED = (PipelineError, StoreConfigError, MissingBucketError, BadCredentialsError, AccessDeniedError)
+LAST_REPORT_WAIT = 5.0
 
 
 def main(arguments: list[str]) -> int:
@@ -70,16 +69,19 @@ def main(arguments: list[str]) -> int:
     engine = Engine(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: engine.stop(f"ended by {signal.Signals(number).name}"))
-    server = ControlServer(engine, host=config.host, port=config.port, token=os.environ.get(TOKEN_VARIABLE, ""))
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    server = ControlServer(engine, host=config.host, port=config.port, token=token, registry=engine.registry)
     server.start()
     _announce(config, server.address)
-    code = EXIT_FAILED
     worker = threading.Thread(target=lambda: _run(engine, config), name="engine", daemon=True)
     worker.start()
     # The main thread stays free for signals.
     while worker.is_alive():
         worker.join(timeout=0.2)
     code = EXIT_FAILED if engine.exit_code is None else engine.exit_code
+    if code == EXIT_STOPPED:
+        # The controller wants to read how the last checkpoint went.
+        engine.last_report_read.wait(timeout=LAST_REPORT_WAIT)
     server.stop()
     # The last line of a log is what people (and the controller) look at first.
     logger.log(logging.INFO if code == EXIT_STOPPED else logging.ERROR, "%s", engine.status().message.split("\n")[0])

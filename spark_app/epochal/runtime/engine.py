@@ -27,13 +27,14 @@ from epochal.protocol.control import (
 )
 from epochal.protocol.documents import CommitRecord, GenerationRecord, Manifest, OperatorState
 from epochal.protocol.epochs import NO_EPOCH, Epoch
+from epochal.protocol.errors import AccessDeniedError, BadCredentialsError, MissingBucketError, StoreConfigError
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import Fenced, record_commit
-from epochal.protocol.resolve import Found, NothingToRestore, StartEmpty, newest_epoch_number
+from epochal.protocol.resolve import Found, NothingToRestore, Resolution, StartEmpty, newest_epoch_number, resolve
 from epochal.protocol.start import StartRequest, start_generation
 from epochal.runtime.checkpointer import Checkpointer, JobIdentity
 from epochal.runtime.epoch_run import now_micros
-from epochal.runtime.errors import OperatorError, PipelineError
+from epochal.runtime.errors import OperatorError, PipelineError, UnreadableStateError
 from epochal.runtime.graph import Graph
 from epochal.runtime.operator import PENDING, OperatorContext, SinkOperator
 from epochal.runtime.persistence import Persistence, store_of
@@ -43,6 +44,9 @@ from epochal.runtime.tables import union
 from epochal.runtime.task import Edge, Task
 
 logger = logging.getLogger(__name__)
+
+MISCONFIGURED = (PipelineError, StoreConfigError, MissingBucketError, BadCredentialsError, AccessDeniedError)
+"""What no restart mends."""
 
 TAKEN_OVER = ("spark.sql.shuffle.partitions",)
 """Settings that a restart may change although Spark has them in its progress log."""
@@ -66,6 +70,7 @@ class Engine:
         self._edges: list[tuple[str, str]] = []
         self._checkpointer: Checkpointer | None = None
         self._ended = threading.Event()
+        self.last_report_read = threading.Event()
         self._claim = uuid.uuid4().hex
         self._work_dir = Path(config.work_dir or tempfile.mkdtemp(prefix="epochal-"))
 
@@ -78,7 +83,7 @@ class Engine:
             while not self._ended.wait(timeout=1.0):
                 for source in self._sources():
                     source.check_idle()
-        except PipelineError as error:
+        except MISCONFIGURED as error:
             self._end(EXIT_MISCONFIGURED, DriverPhase.FAILED, str(error))
         except Exception as error:
             logger.exception("Driver of generation %s failed to start", self.config.generation)
@@ -100,7 +105,7 @@ class Engine:
 
         1. Check the graph.
         2. Claim the generation, seal, resolve.
-        3. Build the tasks, with the state of the restored epoch.
+        3. Build the tasks, with the state of the restored epoch; if that cannot be read, with that of an older one.
         4. Commit the restored epoch's sinks, if that is not known to be done.
         5. Start the sources.
         """
@@ -110,25 +115,15 @@ class Engine:
         self._edges = graph.edges()
         # Step 2
         store = store_of(config.storage)
-        resolved = start_generation(store, self._paths, self._start_request())
-        manifest: Manifest | None = None
-        match resolved:
-            case Fenced(message=message):
-                self._end(EXIT_FENCED, DriverPhase.FAILED, message)
-                return
-            case NothingToRestore(message=message):
-                self._end(EXIT_NOTHING_TO_RESTORE, DriverPhase.FAILED, message)
-                return
-            case StartEmpty():
-                logger.info("Starting empty: %s", resolved.why)
-            case Found():
-                manifest = resolved.manifest
-                logger.info("Restoring epoch %s", manifest.epoch)
-        self._skipped = {str(skip.epoch): skip.why for skip in resolved.skipped}
+        resolved = self._usable(start_generation(store, self._paths, self._start_request()))
+        if resolved is None:
+            return
         # Step 3
         persistence = Persistence(spark, config.storage, self._paths, config.generation)
-        self._build(spark, graph, persistence, manifest)
-        self._check_stored_operators(manifest)
+        resolved = self._restore(spark, graph, persistence, resolved)
+        if resolved is None:
+            return
+        manifest = resolved.manifest if isinstance(resolved, Found) else None
         # Step 4
         if isinstance(resolved, Found) and resolved.needs_commit:
             self._commit_restored(resolved.manifest, persistence)
@@ -148,14 +143,57 @@ class Engine:
             on_stopped=lambda: self._end(EXIT_STOPPED, DriverPhase.STOPPED, "stopped after its last checkpoint"),
         )
         # Step 5
-        for task in self._tasks.values():
-            task.run_start()
         for source in self._sources():
             source.start(self._on_error)
         self._newest_number, self._restored = newest, manifest.epoch if manifest else NO_EPOCH
         self._checkpointer.running = True
         if not self._ended.is_set():
             self._phase = DriverPhase.RUNNING
+
+    def _usable(self, resolved: Resolution | Fenced) -> Found | StartEmpty | None:
+        """What to start from; None if there is nothing, and the job has ended with the reason."""
+        match resolved:
+            case Fenced(message=message):
+                self._end(EXIT_FENCED, DriverPhase.FAILED, message)
+                return None
+            case NothingToRestore(message=message):
+                self._end(EXIT_NOTHING_TO_RESTORE, DriverPhase.FAILED, message)
+                return None
+            case StartEmpty():
+                logger.info("Starting empty: %s", resolved.why)
+            case Found():
+                logger.info("Restoring epoch %s", resolved.manifest.epoch)
+        self._skipped |= {str(skip.epoch): skip.why for skip in resolved.skipped}
+        return resolved
+
+    def _restore(
+        self, spark: SparkSession, graph: Graph, persistence: Persistence, resolved: Found | StartEmpty
+    ) -> Found | StartEmpty | None:
+        """Build the tasks. An epoch whose state turns out to be unreadable is skipped, unless it was asked for by
+        name."""
+        restore = self.config.restore
+        while True:
+            manifest = resolved.manifest if isinstance(resolved, Found) else None
+            try:
+                self._build(spark, graph, persistence, manifest)
+                self._check_stored_operators(manifest)
+                for task in self._tasks.values():
+                    task.run_start()
+                return resolved
+            except UnreadableStateError as error:
+                assert manifest is not None
+                if restore.back_to is not None or restore.savepoint is not None:
+                    self._end(EXIT_NOTHING_TO_RESTORE, DriverPhase.FAILED, str(error))
+                    return None
+                logger.warning("Epoch %s cannot be restored: %s", manifest.epoch, error)
+                self._skipped[str(manifest.epoch)] = str(error)
+                store = store_of(self.config.storage)
+                older = resolve(
+                    store, self._paths, known=restore.known, before=manifest.epoch, allow_empty=restore.allow_empty
+                )
+                if (again := self._usable(older)) is None:
+                    return None
+                resolved = again
 
     def _start_request(self) -> StartRequest:
         config, restore = self.config, self.config.restore
@@ -174,6 +212,7 @@ class Engine:
         )
 
     def _build(self, spark: SparkSession, graph: Graph, persistence: Persistence, manifest: Manifest | None) -> None:
+        self._tasks = {}
         epoch = manifest.epoch if manifest else NO_EPOCH
         states = manifest.operators if manifest else {}
         for node in graph.nodes.values():
@@ -215,10 +254,11 @@ class Engine:
             pending = state.tables.get(PENDING)
             if task is None or pending is None or not isinstance(task.operator, SinkOperator):
                 continue
-            runs = [persistence.read(run, manifest.epoch) for run in pending.runs]
+            sink = task.operator
+            runs = [persistence.read(run, manifest.epoch) for run in pending.runs] if sink.needs_frame else []
             objects = [part.object for run in pending.runs for part in run.parts]
             try:
-                task.operator.commit(manifest.epoch, union(run.frame for run in runs), objects, task.context)
+                sink.commit(manifest.epoch, union(run.frame for run in runs), objects, task.context)
             except Exception as error:
                 raise OperatorError(name, error) from error
 
@@ -257,7 +297,10 @@ class Engine:
         return self._checkpointer.start(request)
 
     def checkpoint(self, epoch: Epoch) -> CheckpointReport | None:
-        return None if self._checkpointer is None else self._checkpointer.report(epoch)
+        report = None if self._checkpointer is None else self._checkpointer.report(epoch)
+        if report is not None and report.then_stop and report.finished is not None:
+            self.last_report_read.set()
+        return report
 
     def abort(self, epoch: Epoch) -> CheckpointReport | None:
         return None if self._checkpointer is None else self._checkpointer.abort(epoch)

@@ -14,6 +14,10 @@ class OperatorError(Exception):
         self.error = error
 
 
+class UnreadableStateError(Exception):
+    """A state object that an epoch names is gone or damaged: the epoch cannot be restored."""
+
+
 class JobStoppingError(Exception):
     """Raised into a source's batch that came after the last barrier: the batch belongs to nobody."""
 

@@ -68,6 +68,10 @@ class SinkOperator(Operator):
     a crash, so it must be idempotent by epoch.
     """
 
+    needs_frame = True
+    """Whether :meth:`commit` reads the frame; a sink that works on the objects saves reading them back after a
+    crash."""
+
     def __init__(self) -> None:
         self.rows_committed = 0
 

@@ -20,9 +20,8 @@ class PendingSink(SinkOperator):
         super().__init__()
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._table = ctx.table_manager.keyed_time_table(PENDING)
-        # What a restored epoch has pending was committed when it was restored.
-        self._table.clear()
+        # What a restored epoch has pending is committed from its objects when it is restored.
+        self._table = ctx.table_manager.keyed_time_table(PENDING, restore=False)
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         assert self._table is not None

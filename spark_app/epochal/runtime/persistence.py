@@ -14,9 +14,10 @@ from epochal.protocol.control import StorageConfig
 from epochal.protocol.documents import Run as StoredRun
 from epochal.protocol.documents import RunPart, Table
 from epochal.protocol.epochs import Epoch, Generation
-from epochal.protocol.errors import StoreError
+from epochal.protocol.errors import TRANSIENT, StoreError
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.store import Exists, Store, StoreOptions, open_store
+from epochal.runtime.errors import UnreadableStateError
 from epochal.runtime.tables import Run
 
 SMALL_RUN = 50_000
@@ -53,27 +54,43 @@ class Persistence:
         return parts
 
     def read(self, stored: StoredRun, epoch: Epoch) -> Run:
-        """Bring a stored run back, spread over as many partitions as there are cores now."""
+        """Bring a stored run back, spread over as many partitions as there are cores now.
+
+        Objects that are gone or damaged are an :class:`UnreadableStateError`; a store that does not answer is not.
+        """
+        try:
+            run = self._materialised(stored)
+        except Exception as error:
+            if any(kind.__name__ in f"{type(error).__name__} {error}" for kind in TRANSIENT):
+                raise
+            raise UnreadableStateError(f"{stored.parts[0].object} …: {_told(error)}") from error
+        expected = sum(part.rows for part in stored.parts)
+        if run.rows != expected:
+            raise UnreadableStateError(f"{stored.parts[0].object} … have {run.rows} rows, not the {expected} written")
+        run.min_time, run.max_time = stored.min_time, stored.max_time
+        run.parts, run.persisted = stored.parts, epoch
+        return run
+
+    def _materialised(self, stored: StoredRun) -> Run:
         schema = from_arrow_schema(self._schema(stored.parts[0].object))
         objects = [(part.object,) for part in stored.parts]
         slices = max(1, min(len(objects), self._spark.sparkContext.defaultParallelism))
         names = self._spark.createDataFrame(objects, "object string").repartition(slices)
         frame = names.mapInArrow(_reader(self._storage), schema)
-        run = Run.materialise(frame)
-        expected = sum(part.rows for part in stored.parts)
-        if run.rows != expected:
-            raise StoreError(
-                self._storage.uri, f"{stored.parts[0].object} … have {run.rows} rows, and not the {expected} written"
-            )
-        run.min_time, run.max_time = stored.min_time, stored.max_time
-        run.parts, run.persisted = stored.parts, epoch
-        return run
+        return Run.materialise(frame)
 
     def restore_run(self, epoch: Epoch) -> Callable[[Table, int], Run]:
         return lambda table, index: self.read(table.runs[index], epoch)
 
     def _schema(self, name: str) -> pa.Schema:
         return pq.read_schema(io.BytesIO(store_of(self._storage).get(name)))
+
+
+def _told(error: Exception) -> str:
+    """The line of a Spark error that says what happened in the Python worker."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if "Error:" in line or "Invalid:" in line]
+    return (told or lines or [type(error).__name__])[-1][:300]
 
 
 def stored(run: Run) -> StoredRun:

@@ -50,12 +50,13 @@ class TableManager:
         self._global: dict[str, GlobalTable] = {}
         self._released: list[Run] = []
 
-    def keyed_time_table(self, name: str) -> KeyedTimeTable:
-        """The table of that name, with what the restored epoch has of it."""
+    def keyed_time_table(self, name: str, *, restore: bool = True) -> KeyedTimeTable:
+        """The table of that name, with what the restored epoch has of it (unless ``restore`` is False)."""
         if name not in self._keyed:
             self._check_new(name)
             table = self._keyed[name] = KeyedTimeTable(name, self._release_later)
-            table.runs = [run.hold() for run in self._stored_runs(name, "KeyedTime")]
+            if restore:
+                table.runs = [run.hold() for run in self._stored_runs(name, "KeyedTime")]
         return self._keyed[name]
 
     def global_table(self, name: str) -> GlobalTable:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.runtime.epoch_run import EpochRun
-from epochal.runtime.errors import JobStoppingError, OperatorError
+from epochal.runtime.errors import JobStoppingError, OperatorError, UnreadableStateError
 from epochal.runtime.operator import Operator, OperatorContext
 from epochal.runtime.tables import Run
 
@@ -64,6 +64,8 @@ class Task:
     def run_start(self) -> None:
         try:
             self.operator.on_start(self.context)
+        except UnreadableStateError:
+            raise
         except Exception as error:
             raise OperatorError(self.name, error) from error
         for run in self.context.table_manager.take_dropped():

@@ -21,6 +21,8 @@ class ParquetSink(PendingSink):
     there.
     """
 
+    needs_frame = False
+
     def __init__(self, uri: str, storage: StorageConfig) -> None:
         super().__init__()
         self._uri = uri.rstrip("/")
