@@ -6,12 +6,14 @@ is published when all of it is in the store.
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
     CheckpointReport,
     CheckpointRequest,
@@ -21,8 +23,9 @@ from epochal.protocol.control import (
 )
 from epochal.protocol.documents import CommitRecord, Manifest, OperatorState, Table
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
+from epochal.protocol.errors import TRANSIENT, StoreError
 from epochal.protocol.paths import JobPaths
-from epochal.protocol.publish import EpochTaken, Fenced, Published, publish, record_commit
+from epochal.protocol.publish import EpochTaken, Fenced, GivenUp, Published, give_up, publish, record_commit
 from epochal.protocol.store import Store
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import OperatorError
@@ -124,8 +127,14 @@ class Checkpointer:
         return None if self._current is None else self._current.report()
 
     def abort(self, epoch: Epoch, message: str = "aborted by the controller") -> CheckpointReport | None:
-        """Give an epoch up, unless its manifest is being published already."""
-        run = self._runs.get(epoch)
+        """Give an epoch up, unless its manifest is being published already. One whose barrier has not come yet is
+        refused from now on: the barrier may still be on its way."""
+        with self._lock:
+            run = self._runs.get(epoch)
+            if run is None and epoch > self._newest_number:
+                barrier = CheckpointBarrier(epoch=epoch, min_epoch=epoch, timestamp=0, then_stop=False)
+                run = EpochRun(barrier, self._identity.generation, {}, self._on_frozen)
+                self._remember(run)
         if run is None:
             return None
         if run.state is CheckpointState.IN_PROGRESS:
@@ -229,8 +238,11 @@ class Checkpointer:
         """
         manifest = self._manifest(run)
         # Step 1
-        outcome = publish(self._store, self._identity.paths, manifest)
+        outcome = self._published(manifest)
         match outcome:
+            case GivenUp():
+                self._fail(run, "the store failed while the manifest was being published")
+                return
             case Fenced():
                 run.move(CheckpointState.FAILED, outcome.message)
                 self._on_fenced(outcome)
@@ -259,6 +271,23 @@ class Checkpointer:
         logger.info("Epoch %s is ready", manifest.epoch)
         if manifest.then_stop:
             self._on_stopped()
+
+    def _published(self, manifest: Manifest) -> Published | Fenced | EpochTaken | GivenUp:
+        """Publish; after an error, find out what became of it. Until that is known the epoch is neither real nor
+        failed."""
+        paths = self._identity.paths
+        try:
+            return publish(self._store, paths, manifest)
+        except StoreError as error:
+            logger.warning("Publishing epoch %s failed, finding out what became of it: %s", manifest.epoch, error)
+        while True:
+            try:
+                return give_up(self._store, paths, manifest)
+            except TRANSIENT as error:
+                if not self.running:
+                    raise
+                logger.warning("Still not known what became of epoch %s: %s", manifest.epoch, error)
+                time.sleep(1.0)
 
     def _commit_sink(self, run: EpochRun, name: str, sink: SinkOperator, task: Task) -> None:
         snapshot = run.parts[name].snapshot
