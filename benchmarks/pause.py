@@ -155,8 +155,8 @@ def verdicts(result: dict[str, Any]) -> list[str]:
     small = "met" if typical < BYTES_GOAL else "missed"
     lines = [
         f"Sync span, p99 of the slowest operator: {1000 * longest:.1f} ms (goal: below 50 ms, {synced})",
-        f"Bytes after a change of 1% of the keys: {100 * typical:.2f}% of the first checkpoint's (median; goal: below 5%, "
-        + f"{small}); at most {100 * worst:.2f}%, when runs are merged",
+        f"Bytes after 1% of the keys changed: {100 * typical:.2f}% of the first checkpoint's (goal: below 5%, {small})",
+        f"The most that one later checkpoint wrote: {100 * worst:.2f}% (runs were merged)",
     ]
     if result["pause"]["count"]:
         pause = result["pause"]

@@ -10,13 +10,16 @@ from epochal.driver import SPARK_DEFAULTS
 
 MEMORY = "4g"
 
+OPENED = "--add-opens=java.management/com.sun.jmx.mbeanserver=ALL-UNNAMED"
+"""Through this the JVM can be asked which objects are alive."""
+
 
 def spark_session(name: str, conf: Mapping[str, str] | None = None, *, defaults: bool = True) -> SparkSession:
     """``defaults``: with the settings of Epochal's driver."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The heap is fixed when the JVM starts, so it cannot be set on the builder.
     memory = (conf or {}).get("spark.driver.memory", MEMORY)
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {memory} pyspark-shell"
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {memory} --driver-java-options {OPENED} pyspark-shell"
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -252,7 +252,8 @@ to {where}, with {arguments.delay:g} ms added to a round trip. Epochal makes a c
 {arguments.interval:g} s; Structured Streaming makes one every batch, as it always does, with RocksDB, changelog
 checkpoints and `FileSystemBasedCheckpointFileManager`, on s3a. (The file manager of spark-hadoop-cloud, which needs no
 rename, is not published for this version of Spark.) Both get 4 GB of heap and 2 cores, each run is a fresh process;
-medians of {arguments.rounds} rounds, sides in turns. Rows per second are from the first batch's start to the last one's end.
+medians of {arguments.rounds} rounds, sides in turns. Rows per second are from the first batch's start to the last
+one's end.
 
 {conditions_line(found)}
 

@@ -1,0 +1,35 @@
+"""Series over time as small plots in one SVG, without a plotting library."""
+
+from collections.abc import Mapping, Sequence
+from xml.sax.saxutils import escape
+
+WIDTH, HEIGHT, GAP, COLUMNS = 230, 90, 34, 4
+
+
+def small_multiples(samples: Sequence[Mapping[str, float]], *, x: str) -> str:
+    """One plot for each series, each with a scale of its own that begins at zero: growth shows as a slope."""
+    names = [name for name in samples[0] if name != x]
+    rows = -(-len(names) // COLUMNS)
+    width, height = COLUMNS * (WIDTH + GAP) + GAP, rows * (HEIGHT + 2 * GAP)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">',
+        "<style>text {font: 11px sans-serif}</style>",
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
+    for number, name in enumerate(names):
+        left = GAP + number % COLUMNS * (WIDTH + GAP)
+        top = GAP + number // COLUMNS * (HEIGHT + 2 * GAP)
+        parts.append(_one([one[x] for one in samples], [one[name] for one in samples], name, left, top))
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _one(xs: list[float], ys: list[float], name: str, left: int, top: int) -> str:
+    far, high = max(xs) or 1.0, max(ys) or 1.0
+    points = " ".join(
+        f"{left + WIDTH * a / far:.1f},{top + HEIGHT * (1 - b / high):.1f}" for a, b in zip(xs, ys, strict=True)
+    )
+    return (
+        f'<rect x="{left}" y="{top}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#ccc"/>'
+        f'<polyline points="{points}" fill="none" stroke="#1f77b4" stroke-width="1.5"/>'
+        f'<text x="{left}" y="{top - 6}">{escape(name)}: 0 to {high:,.1f}</text>'
+    )
