@@ -112,5 +112,5 @@ def test_a_mistake_is_told_before_the_start(spark: SparkSession, tmp_path: Path,
 def test_a_bad_name_is_refused(spark: SparkSession, tmp_path: Path, name: str) -> None:
     Files(tmp_path / "in").add(1)
     pipeline = Pipeline(spark, StorageConfig(uri="memory://"), {"in": str(tmp_path / "in")})
-    with pytest.raises(InvalidNameError, match="operator name '.*' is not allowed: use 1 to 63 of a-z"):
+    with pytest.raises(InvalidNameError, match=r"operator name '.*' is not allowed: use 1 to 63 of a-z"):
         rows(pipeline, name)
