@@ -281,6 +281,7 @@ def _start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     restore = RestoreConfig(
         known=record.newest_completed,
         issued=record.issued,
+        min_epoch=record.min_epoch,
         back_to=wish.from_epoch if wish else None,
         savepoint=wish.from_savepoint if wish else None,
         allow_empty=spec.restore.allow_empty_start,

@@ -191,6 +191,7 @@ class World:
             ),
             known=begun.newest_completed,
             issued=begun.issued,
+            min_epoch=begun.min_epoch,
         )
         self.stored = replace(self.stored, record=begun, requests={**self.stored.requests, generation: request})
         if back and back.savepoint:

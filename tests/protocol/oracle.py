@@ -8,7 +8,7 @@ import obstore
 
 from epochal.protocol.decision import Action, Complete, Record, SendBarrier, Stop
 from epochal.protocol.documents import GenerationRecord, Manifest, Seal, decode_any
-from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
+from epochal.protocol.epochs import FIRST_EPOCH, NO_EPOCH, Epoch, Generation
 from epochal.protocol.errors import InvalidNameError
 from epochal.protocol.paths import GenerationName, JobPaths, ManifestName
 from epochal.protocol.publish import Fenced
@@ -45,6 +45,7 @@ class Oracle:
     turned_by: Generation = NOBODY
     started: Generation = NOBODY
     barriers: dict[Epoch, tuple[Generation, bool]] = field(default_factory=dict)
+    min_epoch: Epoch = FIRST_EPOCH
     stop_wished: bool = False
     view: Store = field(init=False)
 
@@ -76,6 +77,11 @@ class Oracle:
 
     def _saw_manifest(self, manifest: Manifest) -> None:
         epoch = manifest.epoch
+        if epoch < self.min_epoch:
+            # Cleanup has taken its seal away. Below min_epoch there are no epochs: nobody restores it, and publish does
+            # not call it published, so its output is not committed either (saw_commit would notice).
+            assert manifest.generation < self.started
+            return
         assert manifest.generation >= self.started, (
             f"a fenced generation publishes nothing: {manifest.generation} published {epoch} after {self.started} began"
         )
@@ -159,6 +165,7 @@ class Oracle:
     def saw_decision(self, old: Record, new: Record, action: Action, *, cleanup_exists: bool) -> None:
         assert new.issued >= old.issued, "an epoch number went back"
         assert new.min_epoch >= old.min_epoch, "min_epoch went back"
+        self.min_epoch = new.min_epoch
         if isinstance(action, SendBarrier) and action.barrier.epoch not in self.barriers:
             self._saw_start_of(old, action, cleanup_exists=cleanup_exists)
         if new.last_checkpoint != old.last_checkpoint:

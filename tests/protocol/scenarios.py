@@ -118,6 +118,23 @@ def a_zombie_that_was_overtaken_commits_no_sink() -> None:
     assert isinstance(zombie.result, publish.Fenced), "both generations would commit the sinks"
 
 
+def a_zombie_whose_seal_was_cleaned_up_makes_no_epoch() -> None:
+    store = SteppedStore()
+    put_epoch(store, manifest(1))
+    _begin(store, 1)
+    zombie = Actor("zombie", lambda: publish.publish(store, PATHS, manifest(2, generation=1, claim="driver-1")))
+    assert zombie.step_up_to("create ")
+    _begin(store, 2, issued=2)
+    put_epoch(store, manifest(3, generation=2, claim="driver-2"))
+    assert isinstance(cleanup.clean(store, PATHS, Epoch(3)), cleanup.Cleaned)
+    zombie.finish()
+    assert isinstance(zombie.result, publish.Fenced), "its sinks would be committed"
+    store.delete([PATHS.manifest(Epoch(3))])
+    store.create(PATHS.manifest(Epoch(3)), b"damaged")
+    answer = resolve.resolve(store, PATHS, known=Epoch(3), min_epoch=Epoch(3))
+    assert isinstance(answer, resolve.NothingToRestore), "the zombie's epoch was restored"
+
+
 def an_epoch_that_was_given_up_never_appears() -> None:
     store = SteppedStore(tries=1)
     late = manifest(1, claim="driver-1")

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.documents import EpochField, GenerationField, ParentField
-from epochal.protocol.epochs import NO_EPOCH
+from epochal.protocol.epochs import FIRST_EPOCH, NO_EPOCH
 
 Micros = Annotated[int, Meta(ge=0)]
 """A moment: microseconds since 1970, UTC."""
@@ -168,6 +168,7 @@ class RestoreConfig(_Message, frozen=True):
 
     known: ParentField = NO_EPOCH
     issued: ParentField = NO_EPOCH
+    min_epoch: EpochField = FIRST_EPOCH
     back_to: ParentField | None = None
     savepoint: str | None = None
     allow_empty: bool = False

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from epochal.protocol.documents import GenerationRecord, Manifest, Seal, decode, decode_any
-from epochal.protocol.epochs import MAX_EPOCH, NO_EPOCH, Epoch, Generation
+from epochal.protocol.epochs import FIRST_EPOCH, MAX_EPOCH, NO_EPOCH, Epoch, Generation
 from epochal.protocol.errors import DocumentError, ObjectMissingError
 from epochal.protocol.paths import CommittedName, JobPaths, ManifestName
 from epochal.protocol.publish import list_generations
@@ -64,14 +64,16 @@ def resolve(
     paths: JobPaths,
     *,
     known: Epoch = NO_EPOCH,
+    min_epoch: Epoch = FIRST_EPOCH,
     before: Epoch | None = None,
     allow_empty: bool = False,
 ) -> Resolution:
     """Find the epoch to restore.
 
     ``known`` is the newest epoch that the controller saw complete (0: none): the search begins there, and a store
-    that has lost it is not taken for a new job. ``before`` leaves out this epoch and newer ones: for the next try when
-    state objects of an epoch turn out to be unreadable.
+    that has lost it is not taken for a new job. Below ``min_epoch`` there are no epochs, whatever stands in the store:
+    cleanup may be at it, and where it took a seal away a zombie may have left its manifest. ``before`` leaves out this
+    epoch and newer ones: for the next try when state objects of an epoch turn out to be unreadable.
 
     1. List the epochs from ``known`` on; read newest first until one is good.
     2. If none is, list and read the older ones as well.
@@ -83,16 +85,16 @@ def resolve(
     """
     line = _Line(store, paths)
     skipped: list[Skipped] = []
-    limit = before if before is not None else Epoch(MAX_EPOCH + 1)
+    usable = range(min_epoch, before if before is not None else MAX_EPOCH + 1)
     # Step 1
     recent = list_epochs(store, paths, since=known) if known else _EpochsInStore()
-    if found := _newest_good(store, paths, line, recent, limit, skipped):
+    if found := _newest_good(store, paths, line, recent, usable, skipped):
         return found
     # Step 2
     everything = list_epochs(store, paths)
     seen = set(recent.manifests)
     everything.manifests = [epoch for epoch in everything.manifests if epoch not in seen]
-    if found := _newest_good(store, paths, line, everything, limit, skipped):
+    if found := _newest_good(store, paths, line, everything, usable, skipped):
         return found
     # Step 3
     turn = line.newest_turn()
@@ -130,8 +132,13 @@ def _why_nothing(known: Epoch, skipped: list[Skipped]) -> str:
     )
 
 
-def resolve_epoch(store: Store, paths: JobPaths, epoch: Epoch) -> Found | NothingToRestore:
+def resolve_epoch(
+    store: Store, paths: JobPaths, epoch: Epoch, *, min_epoch: Epoch = FIRST_EPOCH
+) -> Found | NothingToRestore:
     """Go back to exactly this epoch."""
+    if epoch < min_epoch:
+        why = f"it is older than epoch {min_epoch}, the oldest that is kept"
+        return NothingToRestore(f"epoch {epoch} cannot be restored: {why}", (Skipped(epoch, why),))
     try:
         document = read_epoch(store, paths, epoch)
     except (DocumentError, ObjectMissingError) as error:
@@ -191,11 +198,11 @@ def newest_epoch_number(store: Store, paths: JobPaths, *, known: Epoch = NO_EPOC
 
 
 def _newest_good(
-    store: Store, paths: JobPaths, line: "_Line", epochs: _EpochsInStore, limit: Epoch, skipped: list[Skipped]
+    store: Store, paths: JobPaths, line: "_Line", epochs: _EpochsInStore, usable: range, skipped: list[Skipped]
 ) -> Found | None:
     for epoch in sorted(epochs.manifests, reverse=True):
-        if epoch >= limit:
-            skipped.append(Skipped(epoch, f"left out: only epochs before {limit} were asked for"))
+        if not can_be_an_epoch(epoch, usable):
+            skipped.append(Skipped(epoch, f"left out: only epochs from {usable.start} to {usable.stop - 1} count"))
             continue
         try:
             document = read_epoch(store, paths, epoch)
@@ -212,6 +219,10 @@ def _newest_good(
             return found  # newer than this epoch, and the one that was gone back to is not readable here
         return Found(manifest=document, needs_commit=epoch not in epochs.committed, skipped=tuple(skipped))
     return None
+
+
+def can_be_an_epoch(epoch: Epoch, usable: range) -> bool:
+    return epoch in usable
 
 
 def _base(store: Store, paths: JobPaths, turn: GenerationRecord, skipped: list[Skipped]) -> Found | None:

@@ -6,7 +6,7 @@ from epochal.protocol.documents import Seal, encode
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.errors import DocumentError, ObjectMissingError
 from epochal.protocol.paths import JobPaths, SavepointName
-from epochal.protocol.resolve import read_epoch
+from epochal.protocol.resolve import read_epoch, read_savepoint
 from epochal.protocol.store import Created, Exists, Store
 
 
@@ -35,7 +35,11 @@ def pin(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> Pinned | NotP
     # Step 1
     try:
         manifest = read_epoch(store, paths, epoch)
-    except (DocumentError, ObjectMissingError) as error:
+    except ObjectMissingError as error:
+        return _pinned_before(store, paths, name, epoch) or NotPinned(
+            f"epoch {epoch} cannot be kept as a savepoint: {error}"
+        )
+    except DocumentError as error:
         return NotPinned(f"epoch {epoch} cannot be kept as a savepoint: {error}")
     if isinstance(manifest, Seal):
         return NotPinned(f"epoch {epoch} never completed")
@@ -50,6 +54,21 @@ def pin(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> Pinned | NotP
         unpin(store, paths, name)
         return NotPinned(f"epoch {epoch} was cleaned up meanwhile")
     return Pinned(name, epoch)
+
+
+def _pinned_before(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> Pinned | None:
+    """The savepoint may be from an earlier call. One that died before its step 3 may have come too late, and what it
+    refers to is gone: then it is taken back now."""
+    try:
+        manifest = read_savepoint(store, paths, name)
+    except (DocumentError, ObjectMissingError):
+        return None
+    if manifest.epoch != epoch:
+        return None
+    if manifest.objects() <= set(store.list_names(paths.state)):
+        return Pinned(name, epoch)
+    unpin(store, paths, name)
+    return None
 
 
 def still_there(store: Store, paths: JobPaths, epoch: Epoch) -> bool:

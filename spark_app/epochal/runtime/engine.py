@@ -189,7 +189,12 @@ class Engine:
                 self._skipped[str(manifest.epoch)] = str(error)
                 store = store_of(self.config.storage)
                 older = resolve(
-                    store, self._paths, known=restore.known, before=manifest.epoch, allow_empty=restore.allow_empty
+                    store,
+                    self._paths,
+                    known=restore.known,
+                    min_epoch=restore.min_epoch,
+                    before=manifest.epoch,
+                    allow_empty=restore.allow_empty,
                 )
                 if (again := self._usable(older)) is None:
                     return None
@@ -208,6 +213,7 @@ class Engine:
             ),
             known=restore.known,
             issued=restore.issued,
+            min_epoch=restore.min_epoch,
             allow_empty=restore.allow_empty,
         )
 
