@@ -64,12 +64,15 @@ def main(arguments: list[str]) -> int:
     except (OSError, msgspec.DecodeError) as error:
         print(f"{arguments[0]} cannot be used: {error}", file=sys.stderr)
         return EXIT_MISCONFIGURED
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if not token:
+        print(f"{TOKEN_VARIABLE} is not set: the driver's control server needs a token", file=sys.stderr)
+        return EXIT_MISCONFIGURED
     # Python workers must be this interpreter: Spark would look for one named python3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     engine = Engine(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: engine.stop(f"ended by {signal.Signals(number).name}"))
-    token = os.environ.get(TOKEN_VARIABLE, "")
     server = ControlServer(engine, host=config.host, port=config.port, token=token, registry=engine.registry)
     server.start()
     _announce(config, server.address)
