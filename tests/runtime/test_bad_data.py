@@ -83,11 +83,11 @@ def test_an_idle_source_does_not_hold_the_watermark(
     quiet = Files(tmp_path / "quiet")
 
     def build(p: Pipeline) -> None:
+        rows = files.read(p)
         silent = quiet.read(p, "silent", idle_after="1 second")
         if through != "directly":
             silent = silent.transform("same", lambda frame: frame)
-        both = files.read(p).union("both", silent)
-        both.window("counted", size="10 seconds", aggregates={"n": F.count("*")}).to_parquet(
+        rows.union("both", silent).window("counted", size="10 seconds", aggregates={"n": F.count("*")}).to_parquet(
             "out", str(tmp_path / "out")
         )
 
@@ -99,6 +99,7 @@ def test_an_idle_source_does_not_hold_the_watermark(
     job.wait(lambda: engine.status().sources[1].idle, "the other source to be idle")
     time.sleep(0.5)
     assert job.checkpoint(then_stop=True).state is CheckpointState.READY
+    assert list((tmp_path / "out").glob("*.parquet")), "the window of the first rows never closed"
     assert [row.n for row in spark.read.parquet(str(tmp_path / "out")).collect()] == [2]
 
 

@@ -57,6 +57,7 @@ class Task:
         self.downstream: list[Edge] = []
         self._watermarks: list[int | None] = [None] * inputs
         self._idle = [False] * inputs
+        self._told_idle = False
         self._delivered: set[int] = set()
         self._epoch_run: EpochRun | None = None
         self._free = threading.Condition(threading.RLock())
@@ -116,6 +117,10 @@ class Task:
             if watermark is not None and (before is None or watermark > before):
                 self._watermarks[channel] = watermark
             self._advance(scope)
+            # Who has only idle inputs is idle itself, and whoever reads from it must not wait for it either.
+            if all(self._idle) != self._told_idle:
+                self._told_idle = not self._told_idle
+                self.forward_watermark(scope, idle=self._told_idle)
 
     def restore_watermark(self, watermark: int | None, inputs: list[int | None]) -> None:
         self.context.watermark = watermark
