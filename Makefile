@@ -38,6 +38,7 @@ check: lint ## Everything that is fast: lint and the tests that need no server (
 .PHONY: test
 test: lint java ## Lint and every test (the first run builds an S3 server, some minutes)
 	$(BIN)/python -m tests.support.s3
+	$(BIN)/python -m tests.support.kafka.jars
 	$(BIN)/pytest -n $(WORKERS)
 
 .PHONY: demo
@@ -52,6 +53,11 @@ format: $(READY) ## Format the code and fix what can be fixed
 .PHONY: histories
 histories: $(READY) ## Check the protocol on 10,000 random histories
 	EPOCHAL_HISTORIES=10000 $(BIN)/pytest tests/protocol/test_histories.py -n $(WORKERS) -o timeout=0
+
+.PHONY: exactly-once
+exactly-once: $(READY) java ## Kill drivers 20 times on files and 20 times on Kafka, and compare what comes out
+	$(BIN)/python -m tests.support.kafka.jars
+	EPOCHAL_KILLS=$${EPOCHAL_KILLS:-20} $(BIN)/pytest tests/exactly_once -s
 
 .PHONY: bench-protocol
 bench-protocol: $(READY) ## Measure the protocol against the object store
