@@ -112,6 +112,8 @@ class EpochRun:
         for part in self.parts.values():
             if part.snapshot is not None:
                 part.snapshot.release()
+                # The epoch's report is kept for long; its frames must not be, in Python and in the JVM.
+                part.snapshot = None
 
     def _note(self, operator: str, event: OperatorEvent) -> None:
         with self._lock:
