@@ -166,7 +166,7 @@ def verdicts(result: dict[str, Any]) -> list[str]:
     lines = [
         f"Sync span, p99 of the slowest operator: {1000 * longest:.1f} ms (goal: below 50 ms, {synced})",
         f"Bytes after 1% of the keys changed: {100 * typical:.2f}% of the first checkpoint's (goal: below 5%, {small})",
-        f"The most that one later checkpoint wrote: {100 * worst:.2f}% (runs were merged)",
+        f"The most that one later checkpoint wrote: {100 * worst:.2f}%",
     ]
     pause = result["pause"]
     if not pause["count"]:
