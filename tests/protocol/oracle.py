@@ -80,7 +80,6 @@ class Oracle:
         if epoch < self.min_epoch:
             # Cleanup has taken its seal away. Below min_epoch there are no epochs: nobody restores it, and publish does
             # not call it published, so its output is not committed either (saw_commit would notice).
-            assert manifest.generation < self.started
             return
         assert manifest.generation >= self.started, (
             f"a fenced generation publishes nothing: {manifest.generation} published {epoch} after {self.started} began"
@@ -137,7 +136,7 @@ class Oracle:
         usable = [
             epoch
             for epoch in self.ancestry(self.tip)
-            if epoch not in self.corrupted and self.paths.manifest(epoch) in names
+            if epoch >= self.min_epoch and epoch not in self.corrupted and self.paths.manifest(epoch) in names
         ]
         best = usable[0] if usable else NO_EPOCH
         match answer:
