@@ -48,6 +48,11 @@ SPARK_DEFAULTS = {
     # Old entries of the progress log are of no use to us: positions are taken from the newest.
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.cleaner.periodicGC.interval": "5min",
+    # Spark remembers what its web pages would show, also where there are none.
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
 }
 
 LAST_REPORT_WAIT = 5.0

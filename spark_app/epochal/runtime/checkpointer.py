@@ -142,6 +142,10 @@ class Checkpointer:
         return run.report()
 
     def close(self) -> None:
+        """The driver is ending. Batches that wait for an epoch's alignment are let go: their sources must end."""
+        self.running = False
+        if self._current is not None:
+            self.abort(self._current.barrier.epoch, "the driver is ending")
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _remember(self, run: EpochRun) -> None:
@@ -259,7 +263,7 @@ class Checkpointer:
             # Step 2
             for name, task in self._tasks.items():
                 if isinstance(task.operator, SinkOperator):
-                    self._commit_sink(run, name, task.operator, task)
+                    self._commit_sink(run, name, task.operator, task, manifest)
             # Step 3
             committed = CommitRecord(epoch=manifest.epoch, generation=manifest.generation)
             record_commit(self._store, self._identity.paths, committed)
@@ -289,10 +293,12 @@ class Checkpointer:
                 logger.warning("Still not known what became of epoch %s: %s", manifest.epoch, error)
                 time.sleep(1.0)
 
-    def _commit_sink(self, run: EpochRun, name: str, sink: SinkOperator, task: Task) -> None:
+    def _commit_sink(self, run: EpochRun, name: str, sink: SinkOperator, task: Task, manifest: Manifest) -> None:
         snapshot = run.parts[name].snapshot
         runs = [] if snapshot is None else snapshot.tables[PENDING].runs
-        objects = [part.object for one in runs for part in one.parts or ()]
+        # As the manifest has them: a commit that is made again after a crash knows no others.
+        pending = manifest.operators[name].tables.get(PENDING)
+        objects = [part.object for one in (pending.runs if pending else ()) for part in one.parts]
         try:
             sink.commit(run.barrier.epoch, union(one.frame for one in runs), objects, task.context)
         except Exception as error:

@@ -280,13 +280,9 @@ class Engine:
 
     def _shut_down(self) -> None:
         if self._checkpointer is not None:
-            self._checkpointer.running = False
             self._checkpointer.close()
         for source in self._sources():
-            try:
-                source.stop()
-            except Exception:
-                logger.debug("Source %s did not stop cleanly", source.name, exc_info=True)
+            source.stop()
         if self.config.work_dir is None:
             shutil.rmtree(self._work_dir, ignore_errors=True)
 

@@ -4,6 +4,7 @@ Spark sees a stateless query. A batch holds the source's lock from begin to end,
 exactly between two batches, also when the source is idle.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,11 @@ from epochal.runtime.errors import JobStoppingError, OperatorError
 from epochal.runtime.observed import Observed, micros
 from epochal.runtime.operator import Operator, OperatorContext
 from epochal.runtime.task import MAX_WATERMARK, BatchScope, Task
+
+logger = logging.getLogger(__name__)
+
+LONGEST_STOP = 10.0
+"""Seconds that a query may take to stop."""
 
 SMOOTHING = 0.3
 """Weight of the newest batch in the rate that is shown."""
@@ -113,10 +119,19 @@ class SourceTask(Task):
             self._on_error(error)
 
     def stop(self) -> None:
+        """End the query. A batch that does not end in time is left to the end of the process."""
         self._stopping = True
         self._barrier_passed.set()
-        if self.query is not None and self.query.isActive:
-            self.query.stop()
+        stopping = threading.Thread(target=self._stop_query, name=f"stop-{self.name}", daemon=True)
+        stopping.start()
+        stopping.join(timeout=LONGEST_STOP)
+
+    def _stop_query(self) -> None:
+        try:
+            if self.query is not None and self.query.isActive:
+                self.query.stop()
+        except Exception:
+            logger.debug("Source %s did not stop cleanly", self.name, exc_info=True)
 
     # --- batches ---
 
@@ -127,10 +142,13 @@ class SourceTask(Task):
                 if batch > self.batch:
                     self._process(frame)
                     self.batch = batch
-        except Exception as error:
-            if not isinstance(error, JobStoppingError):
-                self._on_error(error)
+        except JobStoppingError:
             raise
+        except Exception as error:
+            logger.exception("Batch %s of source %s failed", batch, self.name)
+            self._on_error(error)
+            # Spark looks through the text with a regular expression that overflows its stack on a long one.
+            raise RuntimeError(f"batch {batch} failed: the driver's log says why") from None
 
     def _give_way_to_barrier(self) -> None:
         """A barrier that waits for the lock goes before the next batch, however fast these come; after the barrier of a

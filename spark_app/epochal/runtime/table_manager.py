@@ -80,11 +80,12 @@ class TableManager:
     def forget_unpublished(self, epoch: Epoch, published: set[str]) -> None:
         """After ``epoch`` is published: a run written before it that it does not name may be cleaned up at any time, so
         it counts as not written."""
-        for table in self._keyed.values():
-            for run in table.runs:
-                parts = run.parts or ()
-                if run.persisted and run.persisted < epoch and any(part.object not in published for part in parts):
-                    run.parts = None
+        keyed = [run for table in self._keyed.values() for run in table.runs]
+        small = [run for table in self._global.values() for run in table.held()]
+        for run in keyed + small:
+            parts = run.parts or ()
+            if run.persisted and run.persisted < epoch and any(part.object not in published for part in parts):
+                run.parts = None
 
     def take_dropped(self) -> list[Run]:
         """What tables dropped since the last call: to be released when nothing lazy refers to it any more."""

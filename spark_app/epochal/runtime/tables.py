@@ -186,6 +186,9 @@ class GlobalTable:
     def items(self) -> dict[str, Any]:
         return dict(self._values)
 
+    def held(self) -> list[Run]:
+        return [] if self._run is None else [self._run]
+
     def frozen(self, spark: SparkSession) -> list[Run]:
         if not self._values:
             return []
