@@ -71,6 +71,7 @@ class World:
         self.network: list[SendBarrier | AbortEpoch] = []
         self.cleanup: Actor | None = None
         self.old_cleanups: list[Actor] = []
+        self.cleanups_fail = False
         self.pins: list[Actor] = []
         self.in_use: dict[str, Generation] = {}
         first = Record(generation=Generation(0), generation_started=self.now, uid="orders")
@@ -169,6 +170,8 @@ class World:
             case StartCleanup(min_epoch):
                 assert self.cleanup is None, "two cleanups"
                 self.cleanup = Actor(f"cleanup {min_epoch}", lambda: clean(self.store, self.paths, min_epoch))
+                if self.cleanups_fail:
+                    self.cleanup.kill()
             case EndCleanup():
                 if self.cleanup is not None and self.cleanup.alive:
                     self.old_cleanups.append(self.cleanup)
@@ -276,6 +279,7 @@ class World:
             driver.silent = False
         for actor in self.actors():
             actor.paused = False
+        self._check_checkpoints_go_on()
         self.stop()
         for _ in range(40):
             if self.record.stopped:
@@ -289,6 +293,17 @@ class World:
                 break
             self.calm_round()
         self.oracle.check_kept(self.record.min_epoch)
+
+    def _check_checkpoints_go_on(self) -> None:
+        """A cleanup that fails for ever does not stop checkpoints; nor does anything else, once all faults are over."""
+        if not self.cleanups_fail or self.record.stop or self.record.stopped or self.oracle.corrupted:
+            return
+        before = self.record.completed_count
+        for _ in range(80):
+            self.calm_round()
+            if self.record.completed_count >= before + 3:
+                return
+        raise AssertionError(f"cleanups fail, and checkpoints end: {self.record}")
 
     def check_garbage_gone(self) -> None:
         min_epoch = self.record.min_epoch

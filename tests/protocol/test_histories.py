@@ -100,6 +100,10 @@ class Histories(RuleBasedStateMachine):
     def driver_crashes(self, which: int) -> None:
         self._pick(self.world.drivers, which).actor.kill()
 
+    @rule(fail=seldom)
+    def cleanups_fail_from_now_on(self, fail: bool) -> None:
+        self.world.cleanups_fail = fail
+
     @precondition(lambda self: self.world.store.late)
     @rule(which=index)
     def late_request_arrives(self, which: int) -> None:

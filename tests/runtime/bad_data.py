@@ -8,11 +8,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from epochal.pipeline import Pipeline, Stream
+from epochal.protocol.control import StorageConfig
 from epochal.runtime.operator import Operator, OperatorContext
+from tests.support.local_job import LocalJob
+from tests.support.s3 import S3Bucket, S3Server
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = "id long, at timestamp"
@@ -96,3 +100,24 @@ class Counting(Operator):
 
     def handle_checkpoint(self, barrier: object, ctx: OperatorContext) -> bool:
         return self._takes_part()
+
+
+def s3_job(
+    spark: SparkSession,
+    files: Files,
+    tmp_path: Path,
+    server: S3Server,
+    bucket: S3Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+    endpoint: str | None = None,
+) -> LocalJob:
+    """A job that copies rows to Parquet, with its store on S3."""
+    # Spark's workers were started with the environment of then: a fresh daemon has today's keys.
+    for key, value in {"ACCESS_KEY_ID": server.access_key, "SECRET_ACCESS_KEY": server.secret_key}.items():
+        monkeypatch.setenv(f"AWS_{key}", value)
+        spark.sparkContext.environment[f"AWS_{key}"] = value
+    job = LocalJob(spark, lambda p: files.read(p).to_parquet("out", str(tmp_path / "out")), tmp_path)
+    job.storage = StorageConfig(
+        uri=f"s3://{bucket.name}/jobs", endpoint=endpoint or server.endpoint, region=server.region
+    )
+    return job

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from epochal.pipeline import Pipeline
 from epochal.protocol.control import EXIT_FAILED, CheckpointState
-from tests.runtime.bad_data import Files, ids, moment
+from tests.runtime.bad_data import Files, ids, moment, s3_job
 from tests.support.local_job import LocalJob
 from tests.support.s3 import S3Bucket, S3Server
 
@@ -158,25 +158,3 @@ def test_a_store_that_is_away_fails_epochs_and_loses_nothing(
     job.wait(lambda: engine.status().sources[0].rows == 4, "more rows")
     assert job.checkpoint(then_stop=True).state is CheckpointState.READY
     assert ids(spark, tmp_path / "out") == [1, 2, 3, 4]
-
-
-def s3_job(
-    spark: SparkSession,
-    files: Files,
-    tmp_path: Path,
-    server: S3Server,
-    bucket: S3Bucket,
-    monkeypatch: pytest.MonkeyPatch,
-    endpoint: str | None = None,
-) -> LocalJob:
-    from epochal.protocol.control import StorageConfig
-
-    # Spark's workers were started with the environment of then: a fresh daemon has today's keys.
-    for key, value in {"ACCESS_KEY_ID": server.access_key, "SECRET_ACCESS_KEY": server.secret_key}.items():
-        monkeypatch.setenv(f"AWS_{key}", value)
-        spark.sparkContext.environment[f"AWS_{key}"] = value
-    job = LocalJob(spark, lambda p: files.read(p).to_parquet("out", str(tmp_path / "out")), tmp_path)
-    job.storage = StorageConfig(
-        uri=f"s3://{bucket.name}/jobs", endpoint=endpoint or server.endpoint, region=server.region
-    )
-    return job

@@ -168,8 +168,9 @@ class Checkpointer:
     def _fail(self, run: EpochRun, message: str) -> None:
         if run.move(CheckpointState.FAILED, message):
             logger.warning("Epoch %s failed: %s", run.barrier.epoch, message)
+            # Not by this thread: a task in the middle of a batch would make the controller's call wait for it.
             for task in self._tasks.values():
-                task.give_up(run)
+                threading.Thread(target=task.give_up, args=(run,), name=f"give-up-{task.name}", daemon=True).start()
             for source in self._sources():
                 source.resume()
 
