@@ -51,6 +51,9 @@ class Job:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            # Where tests run in the background SIGINT is ignored, and so it would be by what they start: one that comes
+            # before the runner listens would be lost.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.runs.append(process)
         return process
