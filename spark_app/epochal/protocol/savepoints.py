@@ -7,7 +7,7 @@ from epochal.protocol.epochs import Epoch
 from epochal.protocol.errors import DocumentError, ObjectMissingError
 from epochal.protocol.paths import JobPaths, SavepointName
 from epochal.protocol.resolve import read_epoch, read_savepoint
-from epochal.protocol.store import Created, Exists, Store
+from epochal.protocol.store import Exists, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,39 +36,33 @@ def pin(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> Pinned | NotP
     try:
         manifest = read_epoch(store, paths, epoch)
     except ObjectMissingError as error:
-        return _pinned_before(store, paths, name, epoch) or NotPinned(
-            f"epoch {epoch} cannot be kept as a savepoint: {error}"
-        )
+        _take_back_if_empty(store, paths, name, epoch)
+        return NotPinned(f"epoch {epoch} cannot be kept as a savepoint: {error}")
     except DocumentError as error:
         return NotPinned(f"epoch {epoch} cannot be kept as a savepoint: {error}")
     if isinstance(manifest, Seal):
         return NotPinned(f"epoch {epoch} never completed")
     # Step 2
-    match store.create(paths.savepoint(name), encode(manifest)):
-        case Exists():
-            return NotPinned(f"savepoint {name!r} exists and is of another epoch: delete it first, or use another name")
-        case Created():
-            pass
+    made = store.create(paths.savepoint(name), encode(manifest))
+    if isinstance(made, Exists):
+        return NotPinned(f"savepoint {name!r} exists and is of another epoch: delete it first, or use another name")
     # Step 3
     if not still_there(store, paths, epoch):
-        unpin(store, paths, name)
+        if not made.again:  # otherwise it may be another caller's, who was in time
+            unpin(store, paths, name)
         return NotPinned(f"epoch {epoch} was cleaned up meanwhile")
     return Pinned(name, epoch)
 
 
-def _pinned_before(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> Pinned | None:
-    """The savepoint may be from an earlier call. One that died before its step 3 may have come too late, and what it
-    refers to is gone: then it is taken back now."""
+def _take_back_if_empty(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> None:
+    """A call that died before its step 3 may have left a savepoint that came too late. If what it refers to is gone, so
+    must it be. (If it is all there, the savepoint may be somebody's: it stays.)"""
     try:
         manifest = read_savepoint(store, paths, name)
     except (DocumentError, ObjectMissingError):
-        return None
-    if manifest.epoch != epoch:
-        return None
-    if manifest.objects() <= set(store.list_names(paths.state)):
-        return Pinned(name, epoch)
-    unpin(store, paths, name)
-    return None
+        return
+    if manifest.epoch == epoch and not manifest.objects() <= set(store.list_names(paths.state)):
+        unpin(store, paths, name)
 
 
 def still_there(store: Store, paths: JobPaths, epoch: Epoch) -> bool:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -74,7 +74,10 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The object is there, and it is ours."""
+    """The object is there, and it is ours. ``again``: it was there already, with our bytes: by an earlier try whose
+    answer was lost, or by somebody who writes the same."""
+
+    again: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ class Store:
                 existing = self.get(name)
             except ObjectMissingError:
                 continue  # deleted since: the name is free again
-            return Created() if existing == data else Exists(existing)
+            return Created(again=True) if existing == data else Exists(existing)
         raise StoreUnavailableError(self.uri, f"contradicts itself: {name} can be neither created nor read")
 
     def list_names(self, prefix: str, *, after: str | None = None) -> list[str]:
