@@ -250,6 +250,18 @@ def a_savepoint_that_came_too_late_is_taken_back() -> None:
     assert savepoints.list_savepoints(store, PATHS) == []
 
 
+def a_late_caller_does_not_take_back_another_ones_savepoint() -> None:
+    store = SteppedStore()
+    for epoch in (1, 2):
+        put_epoch(store, manifest(epoch))
+    late = Actor("late", lambda: savepoints.pin(store, PATHS, "same", Epoch(1)))
+    late.step_up_to("create ")
+    assert isinstance(savepoints.pin(store, PATHS, "same", Epoch(1)), savepoints.Pinned)
+    cleanup.clean(store, PATHS, Epoch(2))
+    assert isinstance(late.finish(), savepoints.NotPinned)
+    assert savepoints.list_savepoints(store, PATHS) == ["same"]
+
+
 # --- the controller ---------------------------------------------------------------------------------------------------
 
 

@@ -74,6 +74,16 @@ def _fence_only_before(original: Mutation) -> Mutation:
     return look
 
 
+def _all_ones_own(original: Mutation) -> Mutation:
+    """Whoever finds its bytes there has written them."""
+
+    def create(self: Any, name: str, data: bytes) -> Any:
+        made = original(self, name, data)
+        return store.Created() if isinstance(made, store.Created) else made
+
+    return create
+
+
 def _no_compare(original: Mutation) -> Mutation:
     """Who is refused has lost, even against itself."""
 
@@ -140,6 +150,7 @@ GUARDS = [
     G(scenarios.whoever_finds_a_manifest_finds_what_it_names, cleanup, "classify", _state_first),
     G(scenarios.a_savepoint_made_during_cleanup_keeps_its_objects, cleanup, "_late_savepoints", gives(set())),
     G(scenarios.a_savepoint_that_came_too_late_is_taken_back, savepoints, "still_there", gives(True)),
+    G(scenarios.a_late_caller_does_not_take_back_another_ones_savepoint, store.Store, "create", _all_ones_own),
     # the controller
     G(scenarios.one_checkpoint_is_in_flight, progress, "progress", _flight_forgotten),
     G(scenarios.no_checkpoint_starts_while_a_cleanup_exists, progress, "cleanup_allows_checkpoint", gives(True)),
