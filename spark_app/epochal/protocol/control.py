@@ -4,12 +4,12 @@ The controller decides, the driver does local work and reports. Both sides impor
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from epochal.protocol.barrier import CheckpointBarrier
-from epochal.protocol.documents import EpochField, GenerationField, ParentField
+from epochal.protocol.barrier import CheckpointBarrier, EpochField
+from epochal.protocol.documents import GenerationField, ParentField
 from epochal.protocol.epochs import FIRST_EPOCH, NO_EPOCH
 
 Micros = Annotated[int, Meta(ge=0)]
@@ -217,7 +217,5 @@ EXIT_FENCED = 3
 
 EXIT_NOTHING_TO_RESTORE = 4
 """There was state and none of it can be restored; starting empty was not allowed."""
-
-ExitCode = Literal[0, 1, 2, 3, 4]
 
 TOKEN_VARIABLE = "EPOCHAL_TOKEN"

@@ -15,6 +15,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from epochal.protocol.barrier import EpochField
 from epochal.protocol.epochs import MAX_EPOCH, MAX_GENERATION, Epoch, Generation
 from epochal.protocol.errors import (
     ChecksumError,
@@ -30,7 +31,6 @@ from epochal.protocol.paths import JobPaths, StateName, check_label
 
 VERSION = 1
 
-EpochField = Annotated[Epoch, Meta(ge=1, le=MAX_EPOCH)]
 ParentField = Annotated[Epoch, Meta(ge=0, le=MAX_EPOCH)]
 GenerationField = Annotated[Generation, Meta(ge=1, le=MAX_GENERATION)]
 Count = Annotated[int, Meta(ge=0)]

@@ -92,10 +92,6 @@ class TableManager:
         dropped, self._released = self._released, []
         return dropped
 
-    def unused(self) -> set[str]:
-        """Stored tables that the operator has not asked for."""
-        return set(self._stored) - set(self._keyed) - set(self._global)
-
     def _release_later(self, run: Run) -> None:
         self._released.append(run)
 
