@@ -22,13 +22,16 @@ from epochal.protocol.control import (
     DriverPhase,
     PipelineConfig,
     Refusal,
+    RefusalReason,
     RestoreConfig,
     StorageConfig,
 )
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
 from epochal.runtime.engine import Engine
 
-LONGEST = 120.0
+LONGEST = 600.0
+AFTER_THE_END = 10.0
+"""Seconds that something may still take to happen when the driver has ended."""
 
 
 class LocalJob:
@@ -52,7 +55,7 @@ class LocalJob:
         self.generation += 1
         work = self.directory / f"work-{self.generation}"
         shutil.rmtree(work, ignore_errors=True)
-        engine = Engine(
+        engine = self._engine(
             DriverConfig(
                 namespace="test",
                 job="job",
@@ -84,7 +87,14 @@ class LocalJob:
         barrier = CheckpointBarrier(
             epoch=epoch, min_epoch=Epoch(1), timestamp=time.time_ns() // 1000, then_stop=then_stop
         )
-        answer = engine.start_checkpoint(CheckpointRequest(generation=Generation(self.generation), barrier=barrier))
+        request = CheckpointRequest(generation=Generation(self.generation), barrier=barrier)
+        answer = engine.start_checkpoint(request)
+        deadline = time.monotonic() + LONGEST
+        # An epoch says that it has ended a moment before the next one may begin.
+        while isinstance(answer, Refusal) and answer.reason is RefusalReason.CHECKPOINT_IN_FLIGHT:
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.02)
+            answer = engine.start_checkpoint(request)
         assert not isinstance(answer, Refusal), answer
         if not wait:
             return answer
@@ -123,10 +133,18 @@ class LocalJob:
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + LONGEST
+        engine = self._running()
         while not condition():
+            if engine.exit_code is not None:
+                deadline = min(deadline, time.monotonic() + AFTER_THE_END)
             if time.monotonic() > deadline:
-                raise AssertionError(f"waited {LONGEST:.0f} s for {what}: {self._running().status()}")
+                status = engine.status()
+                engine.stop("given up by the test")  # the next test has sources of the same names
+                raise AssertionError(f"waited in vain for {what}: {status}")
             time.sleep(0.02)
+
+    def _engine(self, config: DriverConfig) -> Engine:
+        return Engine(config)
 
     def _running(self) -> Engine:
         assert self.engine is not None

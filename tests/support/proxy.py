@@ -72,6 +72,8 @@ class CountingProxy:
         self._upstream = (parts.hostname, parts.port)
         self.delay = delay
         self.requests: list[Request] = []
+        self.bytes = 0
+        """Passed on in both directions since the last `reset`."""
         self.port = 0
         self._answers_to_lose = 0
         self._listener: asyncio.Server | None = None
@@ -91,6 +93,7 @@ class CountingProxy:
 
     def reset(self) -> None:
         self.requests = []
+        self.bytes = 0
 
     def refuse(self) -> None:
         """Cut what is open and refuse new connections until `accept`."""
@@ -191,6 +194,7 @@ class CountingProxy:
         async def receive() -> None:
             while data := await reader.read(65536):
                 look(data)
+                self.bytes += len(data)
                 await queue.put((self._loop.time() + self.delay, data))
             await queue.put((self._loop.time() + self.delay, b""))
 

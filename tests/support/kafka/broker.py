@@ -2,20 +2,19 @@
 
 import json
 import os
-import shutil
 import subprocess
-import tempfile
-import time
 import uuid
 import warnings
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from cluster.processes import free_port
 from tests.support.kafka.jars import BROKER, jars
-from tests.support.processes import free_port, holds_port, start_server
+from tests.support.server import Server, ServerError
 
 with warnings.catch_warnings():
     # The client reads its own files in a way that Python 3.11 frowns upon.
@@ -23,8 +22,6 @@ with warnings.catch_warnings():
     from kafka import KafkaAdminClient, KafkaProducer
     from kafka.admin import NewTopic
 
-START_TIMEOUT = 60.0
-PORT_ATTEMPTS = 3
 JVM = [
     # One small node: what a JVM takes by default would be a quarter of the machine.
     *("-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
@@ -34,41 +31,13 @@ JVM = [
 ]
 
 
-class KafkaBrokerError(Exception):
-    """The broker did not come up; the message holds the end of its log."""
+class KafkaBroker(Server):
+    name = "kafka"
+    start_timeout = 60.0
 
-
-class KafkaBroker:
     def __init__(self) -> None:
+        super().__init__()
         self._classpath = ":".join(map(str, jars(BROKER)))
-        self._home = Path(tempfile.mkdtemp(prefix="epochal-kafka-"))
-        self._log = self._home / "broker.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port: int | None = None
-
-    @property
-    def address(self) -> str:
-        if self.port is None:
-            raise KafkaBrokerError("the broker was never started")
-        return f"127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        for _ in range(PORT_ATTEMPTS):
-            port, controller = free_port(), free_port()
-            if self._start_on(port, controller):
-                self.port = port
-                return
-        raise KafkaBrokerError(f"Kafka did not start:\n{self._log_end()}")
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def close(self) -> None:
-        self.stop()
-        shutil.rmtree(self._home, ignore_errors=True)
 
     def make_topic(self, name: str, partitions: int) -> None:
         admin = KafkaAdminClient(bootstrap_servers=self.address)
@@ -77,12 +46,15 @@ class KafkaBroker:
         finally:
             admin.close()
 
-    def produce(self, topic: str, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
-        """Send rows as JSON, each to the partition that it names, and wait until all are there."""
+    def produce(self, topic: str, rows: Iterable[tuple[int, Mapping[str, Any]]], *, origin: str | None = None) -> None:
+        """Send rows as JSON, each to the partition that it names, and wait until all are there. ``origin`` becomes a
+        header."""
+        headers = [] if origin is None else [("origin", origin.encode())]
         producer = KafkaProducer(bootstrap_servers=self.address, acks="all", linger_ms=20)
         try:
             sent = [
-                producer.send(topic, value=json.dumps(row).encode(), partition=partition) for partition, row in rows
+                producer.send(topic, value=json.dumps(row).encode(), partition=partition, headers=headers)
+                for partition, row in rows
             ]
             producer.flush(timeout=60)
             for one in sent:
@@ -90,37 +62,47 @@ class KafkaBroker:
         finally:
             producer.close(timeout=10)
 
-    def _start_on(self, port: int, controller: int) -> bool:
-        data = self._home / f"data-{port}"
-        settings = self._home / f"server-{port}.properties"
-        settings.write_text("".join(f"{key}={value}\n" for key, value in _settings(port, controller, data).items()))
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    def committed(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+        """Keys and values of all records that are committed, partition by partition."""
+        settings = {"bootstrap.servers": self.address, "group.id": "tests", "isolation.level": "read_committed"}
+        consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
+        try:
+            partitions = consumer.list_topics(topic, timeout=self.start_timeout).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+            found: list[tuple[bytes | None, bytes | None]] = []
+            ended: set[int | None] = set()
+            while len(ended) < len(partitions):
+                message = consumer.poll(self.start_timeout)
+                if message is None:
+                    raise ServerError(f"{self.name} does not answer")
+                error = message.error()
+                if error is None:
+                    found.append((message.key(), message.value()))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+                else:
+                    raise ServerError(f"{self.name}: {error}")
+            return found
+        finally:
+            consumer.close()
+
+    def _command(self, port: int) -> list[str]:
         java = [_java(), *JVM, "-cp", self._classpath]
+        data, settings = self._home / f"data-{port}", self._home / f"server-{port}.properties"
+        if not settings.exists():
+            values = _settings(port, free_port(), data)
+            settings.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+            self._format(java, settings)
+        return [*java, "kafka.Kafka", str(settings)]
+
+    def _format(self, java: list[str], settings: Path) -> None:
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         with self._log.open("ab") as log:
             subprocess.run(
-                [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)],
-                stdout=log, stderr=log, check=True, timeout=START_TIMEOUT,
+                # One word: an id that begins with a dash would be taken for an option.
+                [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(settings)],
+                stdout=log, stderr=log, check=True, timeout=self.start_timeout,
             )  # fmt: skip
-            self._process = start_server([*java, "kafka.Kafka", str(settings)], env=os.environ, log=log)
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline and self._process.poll() is None:
-            if holds_port(self._process.pid, port):
-                return True
-            time.sleep(0.05)
-        self.stop()
-        return False
-
-    def _log_end(self) -> str:
-        return self._log.read_text(errors="replace")[-3000:]
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _settings(port: int, controller: int, data: Path) -> dict[str, str]:

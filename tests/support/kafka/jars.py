@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.gobuild import BuildError, cache_dir
+from cluster.gobuild import BuildError, cache_dir
 
 HERE = Path(__file__).parent
 BROKER = HERE / "broker"

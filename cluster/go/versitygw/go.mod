@@ -1,4 +1,4 @@
-module epochal/tests/support/versitygw
+module epochal/cluster/versitygw
 
 go 1.25.0
 

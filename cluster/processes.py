@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import IO
 
 
-def start_server(command: Sequence[str], *, env: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+def start_server(
+    command: Sequence[str], *, env: Mapping[str, str], log: IO[bytes], cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
     """Start a process that the kernel kills when the calling thread ends, however that happens.
 
     Call it from the main thread: the kernel looks at the thread, not at the process.
@@ -19,7 +21,7 @@ def start_server(command: Sequence[str], *, env: Mapping[str, str], log: IO[byte
     setpriv = shutil.which("setpriv")
     bound = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
     return subprocess.Popen(
-        [*bound, *command], env=dict(env), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        [*bound, *command], env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
     )
 
 

@@ -1,0 +1,3 @@
+module epochal/cluster/pause
+
+go 1.25.0
