@@ -1,9 +1,9 @@
 """Talking to a job's driver: typed questions, typed answers, and three ways in which it can go wrong."""
 
 import http.client
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import socket
+from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -11,12 +11,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from epochal.protocol.barrier import CheckpointBarrier
-from epochal.protocol.control import CheckpointReport, CheckpointRequest, DriverStatus, Refusal
+from epochal.protocol.control import CheckpointReport, CheckpointRequest, DriverPhase, DriverStatus, Refusal
 from epochal.protocol.epochs import Epoch, Generation
+from epochal_operator.deadlines import Deadlines
 
 LARGEST_ANSWER = 16 * 1024 * 1024
 
 _T = TypeVar("_T")
+_DEADLINES = Deadlines()
 
 
 class DriverUnreachable(Exception):  # noqa: N818 - named by what is seen
@@ -50,6 +52,11 @@ class DriverClient:
         self._host, self._port = parts.hostname, parts.port
         self._token = token
         self._timeout = timeout
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which driver it talks to, and as whom."""
+        return self.address, self._token
 
     def status(self) -> DriverStatus:
         return self._expect("GET", "/v1/status", DriverStatus)
@@ -85,20 +92,24 @@ class DriverClient:
             raise DriverError(f"the driver at {self.address} answers {status}: {_error_in(data)}", status)
         return _decoded(data, kind)
 
+    def _connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+
     def _request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         headers = {"Authorization": f"Bearer {self._token}"}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+        connection = self._connect()
         try:
-            with _closed_after(connection, self._timeout):
+            # One limit over the whole exchange: the socket's own begins anew with every byte.
+            with _DEADLINES.limit(self._timeout, _closing(connection)):
                 connection.request(method, path, body=body, headers=headers)
                 response = connection.getresponse()
                 data = response.read(LARGEST_ANSWER + 1)
                 if response.length and len(data) <= LARGEST_ANSWER:
                     raise http.client.IncompleteRead(data, response.length)
         except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
-            # The last two: what http.client makes of a connection that the timer closed under it.
+            # The last two: what http.client makes of a connection that was closed under it.
             why = str(error) or type(error).__name__
             raise DriverUnreachable(f"the driver at {self.address} does not answer: {why}") from error
         finally:
@@ -108,21 +119,48 @@ class DriverClient:
         return response.status, data
 
 
-@contextmanager
-def _closed_after(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
-    """One time limit over the whole exchange: the socket's own begins anew with every byte."""
+class RememberingDriver(DriverClient):
+    """Asks a driver that runs well only now and then how it does: hundreds of jobs are looked at every second, and
+    almost always nothing has happened. Of a checkpoint it always asks."""
 
+    def __init__(self, driver: DriverClient, clock: Callable[[], float], heartbeat: float) -> None:
+        self._driver, self._clock, self._heartbeat = driver, clock, heartbeat
+        self._known: tuple[float, DriverStatus] | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self._driver.key
+
+    def status(self) -> DriverStatus:
+        now = self._clock()
+        if self._known is not None and 0 <= now - self._known[0] < self._heartbeat:
+            return self._known[1]
+        self._known = None
+        status = self._driver.status()
+        if status.phase is DriverPhase.RUNNING and not status.finished:
+            self._known = (now, status)
+        return status
+
+    def post_barrier(self, generation: Generation, barrier: CheckpointBarrier) -> CheckpointReport:
+        try:
+            return self._driver.post_barrier(generation, barrier)
+        except (DriverRefused, DriverError, DriverUnreachable):
+            self._known = None
+            raise
+
+    def get_checkpoint(self, epoch: Epoch) -> CheckpointReport | None:
+        return self._driver.get_checkpoint(epoch)
+
+    def abort(self, epoch: Epoch) -> CheckpointReport | None:
+        return self._driver.abort(epoch)
+
+
+def _closing(connection: http.client.HTTPConnection) -> Callable[[], None]:
     def close() -> None:
         with suppress(OSError, AttributeError):
-            connection.sock.shutdown(2)
+            connection.sock.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(seconds, close)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    return close
 
 
 def _decoded(data: bytes, kind: type[_T]) -> _T:

@@ -29,11 +29,12 @@ class ConfigMapKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSpec:
-    """Exactly one of ``module``, ``config_map`` and ``file`` is set."""
+    """Exactly one of ``module``, ``config_map``, ``file`` and ``sql`` is set."""
 
     module: str | None = None
     config_map: ConfigMapKey | None = None
     file: str | None = None
+    sql: str | None = None
     function: str = "build"
     parameters: Mapping[str, str] = field(default_factory=dict)
 
@@ -43,7 +44,11 @@ class PipelineSpec:
         if module is not None and ":" not in module:
             module = f"{module}:{self.function}"
         return PipelineConfig(
-            module=module, file=file or self.file, function=self.function, parameters=dict(self.parameters)
+            module=module,
+            file=file or self.file,
+            sql=self.sql,
+            function=self.function,
+            parameters=dict(self.parameters),
         )
 
 
@@ -91,6 +96,11 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
+    """``revision`` names all that only a new driver can take on; another one means a restart, after a last checkpoint.
+    ``version`` changes with every edit. ``problem`` is what keeps a driver from being started with this spec. All three
+    are the cluster's to know; a local run leaves them out.
+    """
+
     namespace: str
     name: str
     pipeline: PipelineSpec
@@ -110,13 +120,16 @@ class JobSpec:
     env: tuple[Mapping[str, Any], ...] = ()
     volumes: tuple[Mapping[str, Any], ...] = ()
     service_account: str | None = None
+    revision: str = ""
+    version: int = 0
+    problem: str = ""
 
 
 def parse_job(manifest: Mapping[str, Any]) -> JobSpec:
     """A StreamingJob from its manifest; :class:`ManifestError` says everything that is wrong with it."""
     if manifest.get("kind") != KIND or manifest.get("apiVersion") != API_VERSION:
         found = f"{manifest.get('apiVersion')} {manifest.get('kind')}"
-        raise ManifestError([f"manifest: a {API_VERSION} {KIND} is needed, not {found}"])
+        raise ManifestError([f"manifest: an {API_VERSION} {KIND} is needed, not {found}"])
     filled = validated(manifest)
     metadata = filled.get("metadata") or {}
     spec = filled["spec"]
@@ -158,6 +171,7 @@ def _pipeline(spec: Mapping[str, Any]) -> PipelineSpec:
         module=spec.get("module"),
         config_map=ConfigMapKey(name=config_map["name"], key=config_map["key"]) if config_map else None,
         file=spec.get("file"),
+        sql=spec.get("sql"),
         function=spec["function"],
         parameters=spec.get("parameters", {}),
     )

@@ -53,7 +53,7 @@ class JobPhase(StrEnum):
 _P = JobPhase
 TRANSITIONS: dict[JobPhase, frozenset[JobPhase]] = {
     _P.PENDING: frozenset({_P.STARTING, _P.STOPPED}),
-    _P.STARTING: frozenset({_P.RUNNING, _P.STOPPING, _P.RESTARTING, _P.STOPPED, _P.FAILED}),
+    _P.STARTING: frozenset({_P.RUNNING, _P.STOPPING, _P.RESTARTING, _P.STOPPED, _P.PENDING, _P.FAILED}),
     _P.RUNNING: frozenset({_P.STOPPING, _P.RESTARTING, _P.FAILED}),
     _P.RESTARTING: frozenset({_P.STARTING, _P.STOPPED, _P.FINISHED, _P.PENDING}),
     _P.STOPPING: frozenset({_P.RUNNING, _P.STOPPED, _P.FINISHED, _P.RESTARTING, _P.PENDING, _P.FAILED}),
@@ -75,6 +75,7 @@ class LifeReason(StrEnum):
     DRIVER_LEAVING = "DriverLeaving"
     SOURCES_FINISHED = "SourcesFinished"
     RESTARTS_EXHAUSTED = "RestartsExhausted"
+    SPEC_NOT_ACCEPTED = "SpecNotAccepted"
     MISCONFIGURED = "Misconfigured"
     NOTHING_TO_RESTORE = "NothingToRestore"
     RESUMING = "Resuming"
@@ -100,6 +101,8 @@ class JobRecord:
 
     ``restored`` says that the present generation has restored, and the record knows what. ``went_back`` is the wish to
     go back that was carried out, so that it is not carried out again. ``finished``: every source has ended.
+    ``revision`` is the spec's that the present generation was started with; ``failed_version`` the spec's version with
+    which the job failed: any edit after that gives it another chance.
     """
 
     checkpoints: Record
@@ -111,6 +114,8 @@ class JobRecord:
     silent_since: Seconds | None = None
     went_back: str | None = None
     finished: bool = False
+    revision: str = ""
+    failed_version: int = 0
 
 
 # --- what is seen -----------------------------------------------------------------------------------------------------
@@ -132,10 +137,11 @@ class DriverEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverUp:
-    """``status`` is None if it does not answer (yet)."""
+    """``status`` is None if it does not answer (yet); ``waiting`` says what it is waiting for, where that is known."""
 
     generation: Generation
     status: DriverStatus | None
+    waiting: str = ""
 
 
 Driver = DriverAbsent | DriverEnded | DriverUp
@@ -183,7 +189,7 @@ def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     """What to do next. The order of the branches is the meaning."""
     job = _with_wishes(spec, job)
     if job.phase is JobPhase.FAILED:
-        return _rest(job, seen)
+        return _rest(spec, job, seen)
     if job.checkpoints.stopped:
         return _stopped(spec, job, seen, now)
     if job.phase in (JobPhase.PENDING, JobPhase.RESTARTING):
@@ -196,6 +202,9 @@ def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
             return _driver_gone(spec, job, seen, now)
         case DriverUp(generation=generation) if generation != job.checkpoints.generation:
             message = f"ending the driver of generation {generation}: {job.checkpoints.generation} is the one to run"
+            return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+        case DriverUp(status=status) if job.checkpoints.stop and not job.restored and not _has_begun(status):
+            message = "ending a driver that had not begun: nothing is lost by that"
             return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
         case DriverUp(status=None):
             return _silent(spec, job, seen, now)
@@ -215,11 +224,19 @@ def resumed(job: JobRecord) -> JobRecord:
     return replace(job, finished=False, restarts=restarts, message="")
 
 
+def outdated(spec: JobSpec, job: JobRecord) -> bool:
+    """Whether the present generation was started with another spec than a new one would be. A spec that cannot be
+    started leaves the job as it is."""
+    return job.checkpoints.generation > 0 and spec.revision != job.revision and not spec.problem
+
+
 def _with_wishes(spec: JobSpec, job: JobRecord) -> JobRecord:
-    record = job.checkpoints
     if spec.restore.wish is None and job.went_back is not None:
         job = replace(job, went_back=None)
-    if spec.state is DesiredState.SUSPENDED or job.finished:
+    if outdated(spec, job) and job.phase is JobPhase.FINISHED:
+        job = replace(job, finished=False)
+    record = job.checkpoints
+    if _stop_wanted(spec, job):
         if record.stop or record.stopped:
             return job
         stopping = JobPhase.STOPPING if job.phase is JobPhase.RUNNING else job.phase
@@ -231,10 +248,24 @@ def _with_wishes(spec: JobSpec, job: JobRecord) -> JobRecord:
     return job
 
 
+def _stop_wanted(spec: JobSpec, job: JobRecord) -> bool:
+    if spec.state is DesiredState.SUSPENDED or job.finished:
+        return True
+    return outdated(spec, job) and job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
+
+
+def _has_begun(status: DriverStatus | None) -> bool:
+    return status is not None and status.restored_epoch is not None
+
+
 # --- without a driver -------------------------------------------------------------------------------------------------
 
 
-def _rest(job: JobRecord, seen: Seen) -> Step:
+def _rest(spec: JobSpec, job: JobRecord, seen: Seen) -> Step:
+    edited = spec.version != job.failed_version and not spec.problem
+    if edited or outdated(spec, job):
+        message = "the spec was edited: the job gets another chance"
+        return Step(action=Nothing(), job=resumed(job), reason=LifeReason.RESUMING, message=message)
     if isinstance(seen.driver, DriverUp):
         return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=job.message)
     return Step(action=Nothing(), job=job, reason=LifeReason.ENDED, message=job.message)
@@ -275,17 +306,11 @@ def _waiting_to_start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -
 
 
 def _start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    if spec.problem:
+        return Step(action=Nothing(), job=job, reason=LifeReason.SPEC_NOT_ACCEPTED, message=spec.problem)
     record = job.checkpoints
     generation = next_generation(Generation(max(record.generation, seen.newest_generation or 0)))
-    wish = spec.restore if spec.restore.wish != job.went_back else None
-    restore = RestoreConfig(
-        known=record.newest_completed,
-        issued=record.issued,
-        min_epoch=record.min_epoch,
-        back_to=wish.from_epoch if wish else None,
-        savepoint=wish.from_savepoint if wish else None,
-        allow_empty=spec.restore.allow_empty_start,
-    )
+    restore = restore_config(spec, job)
     job = replace(
         job,
         checkpoints=begin_generation(record, generation, now),
@@ -294,9 +319,23 @@ def _start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
         restored=False,
         running_since=None,
         silent_since=None,
+        revision=spec.revision,
     )
     message = f"starting generation {generation}"
     return Step(action=StartDriver(generation, restore), job=job, reason=LifeReason.STARTING, message=message)
+
+
+def restore_config(spec: JobSpec, job: JobRecord) -> RestoreConfig:
+    """What a driver that begins now is told."""
+    wish = spec.restore if spec.restore.wish != job.went_back else None
+    return RestoreConfig(
+        known=job.checkpoints.newest_completed,
+        issued=job.checkpoints.issued,
+        min_epoch=job.checkpoints.min_epoch,
+        back_to=wish.from_epoch if wish else None,
+        savepoint=wish.from_savepoint if wish else None,
+        allow_empty=spec.restore.allow_empty_start,
+    )
 
 
 def _driver_gone(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
@@ -312,7 +351,7 @@ def _ended(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     )
     if code in (EXIT_MISCONFIGURED, EXIT_NOTHING_TO_RESTORE):
         reason = LifeReason.MISCONFIGURED if code == EXIT_MISCONFIGURED else LifeReason.NOTHING_TO_RESTORE
-        return _failed(job, reason, said or f"the driver ended with code {code}")
+        return _failed(spec, job, reason, said or f"the driver ended with code {code}")
     how = "was lost" if code is None else f"ended with code {code}"
     message = f"the driver of generation {job.checkpoints.generation} {how}" + (f": {said}" if said else "")
     return _restart(spec, job, now, message, Nothing())
@@ -321,7 +360,7 @@ def _ended(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
 def _restart(spec: JobSpec, job: JobRecord, now: Seconds, message: str, action: Nothing | EndDriver) -> Step:
     in_a_row = job.restarts.in_a_row + 1
     if in_a_row > spec.restart_policy.max_restarts:
-        failed = _failed(job, LifeReason.RESTARTS_EXHAUSTED, f"{message}; given up after {in_a_row - 1} restarts")
+        failed = _failed(spec, job, LifeReason.RESTARTS_EXHAUSTED, f"{message}; given up after {in_a_row - 1} restarts")
         return replace(failed, action=action)
     pause = spec.restart_policy.pause(in_a_row)
     restarts = Restarts(in_a_row=in_a_row, total=job.restarts.total + 1, not_before=now + pause, message=message)
@@ -333,8 +372,15 @@ def _restart(spec: JobSpec, job: JobRecord, now: Seconds, message: str, action: 
     )
 
 
-def _failed(job: JobRecord, reason: LifeReason, message: str) -> Step:
-    job = replace(job, phase=JobPhase.FAILED, message=message, running_since=None, silent_since=None)
+def _failed(spec: JobSpec, job: JobRecord, reason: LifeReason, message: str) -> Step:
+    job = replace(
+        job,
+        phase=JobPhase.FAILED,
+        message=message,
+        running_since=None,
+        silent_since=None,
+        failed_version=spec.version,
+    )
     return Step(action=Nothing(), job=job, reason=reason, message=message)
 
 
@@ -345,7 +391,7 @@ def _silent(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     since = job.silent_since if job.silent_since is not None and job.silent_since <= now else now
     job = replace(job, silent_since=since)
     if not job.restored:
-        return _not_restored(spec, job, now)
+        return _not_restored(spec, job, seen, now)
     if now - since > spec.unreachable_timeout:
         message = f"the driver has not answered for {now - since:.0f} s"
         return _restart(spec, job, now, message, EndDriver())
@@ -354,18 +400,20 @@ def _silent(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     return Step(action=Nothing(), job=job, reason=Reason.DRIVER_UNREACHABLE, message="the driver does not answer")
 
 
-def _not_restored(spec: JobSpec, job: JobRecord, now: Seconds) -> Step:
+def _not_restored(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     took = now - job.checkpoints.generation_started
+    waiting = seen.driver.waiting if isinstance(seen.driver, DriverUp) else ""
+    why = f": {waiting}" if waiting else ""
     if took > spec.start_timeout:
-        return _restart(spec, job, now, f"the driver has not begun after {took:.0f} s", EndDriver())
-    return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message="the driver is starting")
+        return _restart(spec, job, now, f"the driver has not begun after {took:.0f} s{why}", EndDriver())
+    return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message=f"the driver is starting{why}")
 
 
 def _answering(spec: JobSpec, job: JobRecord, seen: Seen, status: DriverStatus, now: Seconds) -> Step:
     job = replace(job, silent_since=None)
     if not job.restored:
         if status.restored_epoch is None:
-            return _not_restored(spec, job, now)
+            return _not_restored(spec, job, seen, now)
         return _take_restored(spec, job, status, now)
     if job.restarts.in_a_row and job.running_since is not None:
         healthy = now - job.running_since
@@ -403,6 +451,9 @@ def _checkpoints(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds, *, rea
     job = replace(job, checkpoints=decision.record)
     up = isinstance(seen.driver, DriverUp)
     match decision.action:
+        case Recover() if job.phase is JobPhase.RESTARTING:
+            # Its restart is counted already; this settles what became of the epoch that it had in flight.
+            return Step(action=Nothing(), job=job, reason=decision.reason, message=decision.message)
         case Recover() if up:
             return _restart(spec, job, now, decision.message, EndDriver())
         case Recover():

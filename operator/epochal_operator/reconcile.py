@@ -67,10 +67,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverAlive:
-    """A driver process that has not ended. ``client`` is None until its address is known."""
+    """A driver process that has not ended. ``client`` is None until its address is known; ``waiting`` then says what
+    it is waiting for, if anything."""
 
     generation: Generation
     client: DriverClient | None
+    waiting: str = ""
 
 
 class Backend(Protocol):
@@ -85,8 +87,8 @@ class Backend(Protocol):
     def load(self) -> JobRecord | None:
         """The record as it was last stored; None if there is none."""
 
-    def store(self, job: JobRecord) -> None:
-        """Store the record. When this returns it survives a crash."""
+    def write_ahead(self, tick: "Tick") -> None:
+        """Store the record as the tick's step has it, if it changed. When this returns it survives a crash."""
 
     def driver(self) -> DriverAbsent | DriverEnded | DriverAlive:
         """The newest driver. A living one of any generation comes before one that has ended."""
@@ -106,11 +108,15 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """What one round saw and did."""
+    """What one round saw and did. ``before`` is the record that it began with; None if it had to be rebuilt."""
 
+    before: JobRecord | None
     seen: Seen
     step: Step
-    changed: bool
+
+    @property
+    def changed(self) -> bool:
+        return self.step.job != self.before
 
     @property
     def status(self) -> DriverStatus | None:
@@ -132,21 +138,17 @@ class Reconciler:
         5. Act.
         """
         # Step 1
-        job = self._backend.load()
-        known = job is not None
-        if job is None:
-            job = rebuild(self._backend.objects, self._backend.paths, spec, now)
+        before = self._backend.load()
+        job = before or rebuild(self._backend.objects, self._backend.paths, spec, now)
         # Step 2
         seen = self.observe(job)
         # Step 3
-        step = decide(spec, job, seen, now)
+        tick = Tick(before=before, seen=seen, step=decide(spec, job, seen, now))
         # Step 4
-        changed = step.job != job or not known
-        if changed:
-            self._backend.store(step.job)
+        self._backend.write_ahead(tick)
         # Step 5
-        self._act(step)
-        return Tick(seen=seen, step=step, changed=changed)
+        self._act(tick.step)
+        return tick
 
     # --- observe ------------------------------------------------------------------------------------------------------
 
@@ -278,7 +280,7 @@ class Reconciler:
 
 
 def _up(found: DriverAlive, status: DriverStatus | None) -> Driver:
-    return DriverUp(generation=found.generation, status=status)
+    return DriverUp(generation=found.generation, status=status, waiting=found.waiting)
 
 
 def bytes_written(manifest: Manifest) -> int:

@@ -164,6 +164,20 @@ def test_a_driver_that_does_not_answer_is_replaced() -> None:
     assert world.newest.generation == 2
     assert not world.drivers[min(world.drivers)].alive
     assert record(world).phase is JobPhase.RUNNING
+    assert record(world).restarts.total == 1
+    assert_exactly_once(world)
+
+
+def test_a_driver_that_does_not_answer_about_an_epoch_is_replaced_once() -> None:
+    world = World(hanging={Epoch(2)})
+    reconciler = Reconciler(world)
+    while not any(epoch == 2 for epoch, _ in world.posted):
+        world.ticks(reconciler, SPEC)
+    world.newest.silent = True
+    spec = replace(SPEC, unreachable_timeout=3)
+    world.ticks(reconciler, spec, 12)
+    assert record(world).phase is JobPhase.RUNNING
+    assert (world.newest.generation, record(world).restarts.total) == (2, 1)
     assert_exactly_once(world)
 
 
@@ -286,3 +300,77 @@ def test_going_back_to_a_savepoint_names_its_epoch() -> None:
     world.ticks(reconciler, back, 4)
     assert (world.newest.restore.savepoint, world.newest.restore.back_to) == ("before", kept)
     assert world.newest.restored == kept
+
+
+CHANGED = replace(SPEC, revision="new", version=2)
+
+
+def test_a_new_revision_is_taken_on_after_a_last_checkpoint() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    world.ticks(reconciler, CHANGED, 8)
+    job = record(world)
+    assert (job.phase, job.revision, world.newest.generation) == (JobPhase.RUNNING, "new", 2)
+    assert job.restarts.total == 0
+    assert world.newest.restored == max(epoch for epoch, generation in world.posted if generation == 1)
+    world.ticks(reconciler, CHANGED, 10)
+    assert world.newest.generation == 2
+    assert_exactly_once(world)
+
+
+def test_a_new_revision_replaces_a_driver_that_has_not_begun_at_once() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 1)
+    world.newest.silent = True
+    world.ticks(reconciler, CHANGED, 6)
+    assert world.newest.generation == 2
+    assert record(world).phase is JobPhase.RUNNING
+    assert record(world).restarts.total == 0
+
+
+def test_a_stop_ends_a_driver_that_has_not_begun_at_once() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 1)
+    world.newest.silent = True
+    world.ticks(reconciler, SUSPENDED, 4)
+    assert record(world).phase is JobPhase.STOPPED
+
+
+def test_a_revision_with_a_problem_leaves_the_job_as_it_is() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    broken = replace(CHANGED, problem="there is no image")
+    tick = world.ticks(reconciler, broken, 10)
+    assert (world.newest.generation, record(world).phase) == (1, JobPhase.RUNNING)
+    assert tick.step.job.checkpoints.newest_completed > 2
+    world.newest.end(EXIT_FAILED)
+    tick = world.ticks(reconciler, broken, 10)
+    assert len(world.drivers) == 1, "nothing is started with a spec that has a problem"
+    assert tick.step.message == "there is no image"
+    world.ticks(reconciler, CHANGED, 6)
+    assert (world.newest.generation, record(world).phase) == (2, JobPhase.RUNNING)
+
+
+def test_an_edit_gives_a_failed_job_another_chance() -> None:
+    world = World(exit_at_start=EXIT_MISCONFIGURED)
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 5)
+    assert record(world).phase is JobPhase.FAILED
+    world.exit_at_start = None
+    world.ticks(reconciler, replace(SPEC, version=2), 6)
+    assert record(world).phase is JobPhase.RUNNING
+
+
+def test_a_new_revision_starts_a_finished_job_again() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 5)
+    world.newest.finished = True
+    world.ticks(reconciler, SPEC, 6)
+    assert record(world).phase is JobPhase.FINISHED
+    world.ticks(reconciler, CHANGED, 6)
+    assert (record(world).phase, world.newest.generation) == (JobPhase.RUNNING, 2)

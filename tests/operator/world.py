@@ -240,6 +240,10 @@ class World:
     def load(self) -> JobRecord | None:
         return msgspec.json.decode(self.disk, type=JobRecord) if self.disk else None
 
+    def write_ahead(self, tick: Tick) -> None:
+        if tick.changed:
+            self.store(tick.step.job)
+
     def store(self, job: JobRecord) -> None:
         before = self.load()
         if before is not None and before.phase is not job.phase:

@@ -1,0 +1,325 @@
+"""One round of one job, from the StreamingJob as it was seen to the events that are worth telling. Blocking: the
+handlers call it in threads, one round of a job at a time."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from epochal.protocol.decision import NoCleanup, Nothing, Seconds
+from epochal.protocol.errors import StoreError
+from epochal.protocol.progress import next_checkpoint
+from epochal_operator import pod_state, resources
+from epochal_operator.api import ApiError, ConflictError, JsonObject, NotFoundError
+from epochal_operator.belongings import BadTokenError
+from epochal_operator.events import Event, EventReason, events_of
+from epochal_operator.job import DesiredState, JobSpec, parse_job
+from epochal_operator.kubernetes_backend import Cluster, KubernetesBackend, StaleView
+from epochal_operator.lifecycle import (
+    DriverUp,
+    JobPhase,
+    outdated,
+    restore_config,
+)
+from epochal_operator.metrics import JobKey, Metrics
+from epochal_operator.moments import parse_timestamp
+from epochal_operator.names import PLURAL
+from epochal_operator.reconcile import Reconciler, Tick
+from epochal_operator.schema import ManifestError
+from epochal_operator.spec_reader import SpecReader, revision_in_use
+from epochal_operator.status import with_blocked
+from epochal_operator.watching import version_of
+
+logger = logging.getLogger(__name__)
+
+LONGEST_QUIET: Seconds = 10.0
+"""A round in full comes at least this often, whatever is thought to be known."""
+
+
+class Result(StrEnum):
+    OK = "ok"
+    QUIET = "quiet"
+    CONFLICT = "conflict"
+    STALE = "stale"
+    STORE_ERROR = "store_error"
+    API_ERROR = "api_error"
+    ERROR = "error"
+
+
+@dataclass(slots=True)
+class _Job:
+    """What is remembered of a job between rounds. All of it can be lost."""
+
+    reader: SpecReader
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    backend: KubernetesBackend | None = None
+    reconciler: Reconciler | None = None
+    waiting: str = ""
+    store_down: bool = False
+    quiet_until: Seconds = 0.0
+    quiet_mark: tuple[object, ...] = ()
+
+
+class Controller:
+    def __init__(
+        self,
+        cluster: Cluster,
+        metrics: Metrics,
+        *,
+        default_image: str | None = None,
+        deletion_timeout: Seconds = 600.0,
+    ) -> None:
+        self._cluster = cluster
+        self._metrics = metrics
+        self._default_image = default_image
+        self._deletion_timeout = deletion_timeout
+        self._jobs: dict[str, _Job] = {}
+        self._lock = threading.Lock()
+
+    # --- a round ------------------------------------------------------------------------------------------------------
+
+    def tick(self, body: JsonObject) -> list[Event]:
+        """One round of a job that is not being deleted. Never raises: what goes wrong is counted, told, and tried
+        again by the next round."""
+        job = self._job(body)
+        self._metrics.begin(_key(body))
+        with job.lock:
+            body = _newer(body, job)
+            if "deletionTimestamp" in body["metadata"]:
+                return []
+            return self._guarded(job, body)[1]
+
+    def quiet(self, body: JsonObject) -> bool:
+        """Whether a round now would see and decide the same as the last one: nothing has changed, and nothing is due.
+        Looks at memory only, so that it needs no thread: of hundreds of jobs most are quiet at any moment."""
+        job = self._jobs.get(body["metadata"]["uid"])
+        if job is None or not 0 <= job.quiet_until - self._cluster.clock() <= LONGEST_QUIET:
+            return False
+        if job.quiet_mark != self._mark(body):
+            return False
+        self._metrics.on_quiet(_key(body))
+        self._metrics.ticks.labels(Result.QUIET).inc()
+        return True
+
+    def _mark(self, body: JsonObject) -> tuple[object, ...]:
+        return body["metadata"]["resourceVersion"], *self._cluster.watched.mark(*_key(body))
+
+    def delete_step(self, body: JsonObject) -> tuple[bool, list[Event]]:
+        """One round of a job that is being deleted. True: nothing of it runs any more, or its time is over."""
+        job = self._job(body)
+        namespace, name = _key(body)
+        with job.lock:
+            try:
+                fresh = self._cluster.api.get(PLURAL, namespace, name)
+            except NotFoundError:
+                return True, []
+            except ApiError as error:
+                logger.warning("Job %s/%s cannot be read: %s", namespace, name, error)
+                return False, []
+            if revision_in_use(fresh) is None and not self._has_driver(namespace, name):
+                return True, []
+            since = parse_timestamp(fresh["metadata"]["deletionTimestamp"])
+            if self._cluster.clock() - since > self._deletion_timeout:
+                return self._force_deletion(job, fresh)
+            tick, events = self._guarded(job, fresh, _suspended)
+            return self._is_gone(job, tick), events
+
+    def forget(self, body: JsonObject) -> None:
+        """A job is gone: so is all that is known of it."""
+        with self._lock:
+            self._jobs.pop(body["metadata"]["uid"], None)
+        self._metrics.forget(_key(body))
+
+    def _guarded(
+        self, job: _Job, body: JsonObject, adapt: Callable[[JobSpec], JobSpec] = lambda spec: spec
+    ) -> tuple[Tick | None, list[Event]]:
+        begun = time.monotonic()
+        key = _key(body)
+        job.quiet_until = 0.0
+        mark = self._cluster.watched.mark(*key)
+        events: list[Event] = []
+        tick: Tick | None = None
+        result = Result.OK
+        try:
+            spec = adapt(job.reader.read(body, events))
+            backend = self._backend(job, body, spec)
+            if spec.problem and backend.load() is None:
+                self._tell_blocked(job, EventReason.SPEC_NOT_ACCEPTED, spec.problem)
+            else:
+                tick = self._round(job, backend, spec, events)
+                self._metrics.on_tick(key, tick)
+                if not events:
+                    job.quiet_until = self._quiet_until(spec, tick)
+                    job.quiet_mark = (backend.body["metadata"]["resourceVersion"], *mark)
+        except ConflictError as error:
+            logger.debug("Job %s/%s has changed meanwhile: %s", *key, error)
+            self._refresh(job, key)
+            result = Result.CONFLICT
+        except (StaleView, BadTokenError) as error:
+            logger.info("Job %s/%s: %s", *key, error)
+            result = Result.STALE
+        except StoreError as error:
+            if not job.store_down:
+                events.append(Event(EventReason.STORE_UNAVAILABLE, str(error)))
+                logger.warning("Job %s/%s: %s", *key, error)
+            job.store_down = True
+            self._tell_blocked(job, EventReason.STORE_UNAVAILABLE, str(error))
+            result = Result.STORE_ERROR
+        except ManifestError as error:
+            logger.error("Job %s/%s is not one: %s", *key, error)
+            result = Result.ERROR
+        except ApiError as error:
+            logger.warning("Job %s/%s: %s", *key, error)
+            result = Result.API_ERROR
+        except Exception:
+            logger.exception("Job %s/%s: the round failed", *key)
+            result = Result.ERROR
+        self._metrics.ticks.labels(result).inc()
+        self._metrics.tick_seconds.observe(time.monotonic() - begun)
+        return tick, events
+
+    def _backend(self, job: _Job, body: JsonObject, spec: JobSpec) -> KubernetesBackend:
+        if job.backend is None:
+            job.backend = self._cluster.backend(body, spec)
+            job.reconciler = Reconciler(job.backend)
+        job.backend.renew(body, spec)
+        return job.backend
+
+    def _round(self, job: _Job, backend: KubernetesBackend, spec: JobSpec, events: list[Event]) -> Tick:
+        assert job.reconciler is not None
+        tick = job.reconciler.tick(spec, self._cluster.clock())
+        job.store_down = False
+        events.extend(events_of(tick))
+        events.extend(self._waiting_event(job, tick))
+        if tick.before and outdated(spec, tick.before) and _asked_to_stop(tick):
+            message = "the spec has changed: stopping the driver to start one with the new spec"
+            events.append(Event(EventReason.SPEC_CHANGED, message))
+        events.extend(self._repair(backend, spec, tick))
+        namespace, name = _key(backend.body)
+        for event in events:
+            level = logging.INFO if event.type == "Normal" else logging.WARNING
+            fields = {"reason": event.reason, "namespace": namespace, "job": name}
+            logger.log(level, "Job %s/%s: %s", namespace, name, event.message, extra=fields)
+        return tick
+
+    def _quiet_until(self, spec: JobSpec, tick: Tick) -> Seconds:
+        """Until when the next rounds would decide the same, as long as nothing changes."""
+        now, record = self._cluster.clock(), tick.step.job
+        settled = record.phase in (JobPhase.RUNNING, JobPhase.STOPPED, JobPhase.FINISHED, JobPhase.FAILED)
+        busy = record.checkpoints.in_flight or record.checkpoints.stop or record.silent_since is not None
+        acts = not isinstance(tick.step.action, Nothing) or not isinstance(tick.seen.cleanup, NoCleanup)
+        if tick.changed or acts or busy or not settled or spec.problem:
+            return 0.0
+        due = next_checkpoint(spec.checkpoint, record.checkpoints)
+        return min(now + min(self._cluster.heartbeat, LONGEST_QUIET), due)
+
+    # --- what was not decided but must be done ------------------------------------------------------------------------
+
+    def _repair(self, backend: KubernetesBackend, spec: JobSpec, tick: Tick) -> list[Event]:
+        """Make again what somebody has deleted while a driver needs it."""
+        record, found = tick.step.job, tick.seen.driver
+        if not isinstance(found, DriverUp) or found.generation != record.checkpoints.generation:
+            return []
+        if outdated(spec, record):
+            return []  # it is about to be replaced
+        owner = resources.owner(backend.body)
+        made = backend.belongings.repaired(spec, owner, found.generation, restore_config(spec, record))
+        return [Event(EventReason.REPAIRED, f"{what} was gone and is there again") for what in made]
+
+    def _waiting_event(self, job: _Job, tick: Tick) -> list[Event]:
+        driver = tick.seen.driver
+        waiting = driver.waiting if isinstance(driver, DriverUp) else ""
+        # Only the first word counts: the rest may tell a time.
+        word = waiting.split(":")[0]
+        changed, job.waiting = word != job.waiting, word
+        return (
+            [Event(EventReason.DRIVER_NOT_STARTING, f"the driver's pod waits: {waiting}")] if changed and word else []
+        )
+
+    def _tell_blocked(self, job: _Job, reason: EventReason, message: str) -> None:
+        """Show in the status why no round can be planned."""
+        backend = job.backend
+        if backend is None:
+            return
+        before = backend.body.get("status") or {}
+        version = int(backend.body["metadata"].get("generation", 0))
+        status = with_blocked(before, reason=reason, message=message, version=version, now=self._cluster.clock())
+        if status == before:
+            return
+        try:
+            backend.write_status(status)
+        except ApiError as problem:
+            logger.debug("Job %s/%s: %s", *_key(backend.body), problem)
+
+    def _refresh(self, job: _Job, key: JobKey) -> None:
+        """After a conflict: the next round begins with what is there now."""
+        try:
+            fresh = self._cluster.api.get(PLURAL, *key)
+        except ApiError as error:
+            logger.debug("Job %s/%s cannot be read: %s", *key, error)
+            return
+        if job.backend is not None:
+            job.backend.body = fresh
+
+    # --- deletion -----------------------------------------------------------------------------------------------------
+
+    def _is_gone(self, job: _Job, tick: Tick | None) -> bool:
+        backend = job.backend
+        if backend is None or backend.has_driver():
+            return False
+        if tick is None:
+            # Without a driver there is nothing left that the store or the API could tell.
+            return True
+        ended = tick.step.job.phase in (JobPhase.STOPPED, JobPhase.FINISHED, JobPhase.FAILED, JobPhase.PENDING)
+        if ended or tick.step.job.checkpoints.stopped:
+            backend.end_cleanup()
+            return True
+        return False
+
+    def _force_deletion(self, job: _Job, body: JsonObject) -> tuple[bool, list[Event]]:
+        if job.backend is None:
+            try:
+                job.backend = self._cluster.backend(body, parse_job(body))
+            except ManifestError:
+                return True, []
+        message = f"deleted without a last checkpoint: it did not stop within {self._deletion_timeout:.0f} s"
+        try:
+            job.backend.kill_driver()
+            job.backend.end_cleanup()
+        except ApiError as error:
+            logger.warning("Job %s/%s: %s", *_key(body), error)
+            return False, []
+        return True, [Event(EventReason.STOP_FORCED, message)]
+
+    def _job(self, body: JsonObject) -> _Job:
+        with self._lock:
+            uid = body["metadata"]["uid"]
+            if uid not in self._jobs:
+                self._jobs[uid] = _Job(SpecReader(self._cluster.api, self._cluster.clock, self._default_image))
+            return self._jobs[uid]
+
+    def _has_driver(self, namespace: str, name: str) -> bool:
+        pods = self._cluster.watched.kind("pods", namespace).of_job(namespace, name)
+        return any(pod_state.is_driver(pod) and pod_state.ended(pod) is None for pod in pods)
+
+
+def _key(body: JsonObject) -> JobKey:
+    return body["metadata"]["namespace"], body["metadata"]["name"]
+
+
+def _suspended(spec: JobSpec) -> JobSpec:
+    """What a job that is being deleted is asked to do."""
+    return replace(spec, state=DesiredState.SUSPENDED, problem="")
+
+
+def _asked_to_stop(tick: Tick) -> bool:
+    return tick.step.job.checkpoints.stop and tick.before is not None and not tick.before.checkpoints.stop
+
+
+def _newer(body: JsonObject, job: _Job) -> JsonObject:
+    """What the watch shows may be older than our own last write."""
+    if job.backend is not None and version_of(job.backend.body) > version_of(body):
+        return job.backend.body
+    return body

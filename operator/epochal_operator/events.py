@@ -1,0 +1,120 @@
+"""What is worth a Kubernetes event: transitions, never states. Pure.
+
+An event's reason is one of :class:`EventReason`; the documentation's table is made from it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from epochal.protocol.decision import Complete, EndCleanup, Reason, Stop
+from epochal_operator.lifecycle import JobPhase, LifeReason, StartDriver
+from epochal_operator.reconcile import Tick
+
+
+class EventReason(StrEnum):
+    """Why an event is sent; each with what it means for a person."""
+
+    # normal
+    STARTING = "Starting"
+    RESTORED = "Restored"
+    SPEC_CHANGED = "SpecChanged"
+    SOURCES_FINISHED = "SourcesFinished"
+    STOPPED = "Stopped"
+    CLEANUP_SUCCEEDED = "CleanupSucceeded"
+    REPAIRED = "Repaired"
+    # warnings
+    CHECKPOINT_FAILED = "CheckpointFailed"
+    CHECKPOINT_TIMED_OUT = "CheckpointTimedOut"
+    DRIVER_UNREACHABLE = "DriverUnreachable"
+    DRIVER_NOT_STARTING = "DriverNotStarting"
+    RESTART_SCHEDULED = "RestartScheduled"
+    FAILED = "Failed"
+    STOP_FORCED = "StopForced"
+    CLEANUP_FAILED = "CleanupFailed"
+    SPEC_NOT_ACCEPTED = "SpecNotAccepted"
+    STORE_UNAVAILABLE = "StoreUnavailable"
+
+
+MEANING: dict[EventReason, str] = {
+    EventReason.STARTING: "A new generation's driver is started.",
+    EventReason.RESTORED: "The driver runs, and says from which epoch it went on.",
+    EventReason.SPEC_CHANGED: "The spec has changed in a way that needs a new driver: the old one stops first.",
+    EventReason.SOURCES_FINISHED: "Every source has ended: the last checkpoint is made.",
+    EventReason.STOPPED: "The job has stopped, or finished, with a last checkpoint.",
+    EventReason.CLEANUP_SUCCEEDED: "What only old epochs needed is deleted.",
+    EventReason.REPAIRED: "Something that belongs to the job was deleted by somebody, and is there again.",
+    EventReason.CHECKPOINT_FAILED: "A checkpoint failed; the message says why.",
+    EventReason.CHECKPOINT_TIMED_OUT: "A checkpoint took longer than its timeout and is aborted.",
+    EventReason.DRIVER_UNREACHABLE: "The driver does not answer.",
+    EventReason.DRIVER_NOT_STARTING: "The driver's pod waits for something that may never come.",
+    EventReason.RESTART_SCHEDULED: "The driver ended, or is replaced; the message says when the next one starts.",
+    EventReason.FAILED: "The job has failed for good; an edit of its spec gives it another chance.",
+    EventReason.STOP_FORCED: "The job was stopped without a last checkpoint: the newest epoch is what counts.",
+    EventReason.CLEANUP_FAILED: "A cleanup failed; checkpoints go on, and it is tried again later.",
+    EventReason.SPEC_NOT_ACCEPTED: "The spec cannot be run; the job is left as it was.",
+    EventReason.STORE_UNAVAILABLE: "The operator cannot read the job's store.",
+}
+
+NORMAL = frozenset(
+    {
+        EventReason.STARTING,
+        EventReason.RESTORED,
+        EventReason.SPEC_CHANGED,
+        EventReason.SOURCES_FINISHED,
+        EventReason.STOPPED,
+        EventReason.CLEANUP_SUCCEEDED,
+        EventReason.REPAIRED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    reason: EventReason
+    message: str
+
+    @property
+    def type(self) -> str:
+        return "Normal" if self.reason in NORMAL else "Warning"
+
+
+_AS_THEY_ARE: dict[Reason | LifeReason, EventReason] = {
+    LifeReason.RESTORED: EventReason.RESTORED,
+    LifeReason.SOURCES_FINISHED: EventReason.SOURCES_FINISHED,
+    LifeReason.RESTART_SCHEDULED: EventReason.RESTART_SCHEDULED,
+    Reason.CHECKPOINT_FAILED: EventReason.CHECKPOINT_FAILED,
+    Reason.CHECKPOINT_TIMED_OUT: EventReason.CHECKPOINT_TIMED_OUT,
+    Reason.TOO_MANY_FAILURES: EventReason.CHECKPOINT_FAILED,
+    Reason.STOP_FORCED: EventReason.STOP_FORCED,
+    Reason.CLEANUP_SUCCEEDED: EventReason.CLEANUP_SUCCEEDED,
+    Reason.CLEANUP_FAILED: EventReason.CLEANUP_FAILED,
+    Reason.CLEANUP_TIMED_OUT: EventReason.CLEANUP_FAILED,
+}
+"""Steps that are transitions by themselves: no tick decides them twice."""
+
+
+def events_of(tick: Tick) -> Iterator[Event]:
+    """What this tick is worth telling."""
+    step, before = tick.step, tick.before
+    if not tick.changed and not isinstance(step.action, EndCleanup):
+        return
+    if isinstance(step.action, StartDriver):
+        yield Event(EventReason.STARTING, step.message)
+    elif reason := _AS_THEY_ARE.get(step.reason):
+        yield Event(reason, step.message)
+    elif isinstance(step.action, Stop) and not step.action.forced:
+        yield Event(EventReason.STOPPED, step.message)
+    if step.reason is Reason.CHECKPOINT_ABORTED and before and before.checkpoints.in_flight:
+        yield Event(EventReason.CHECKPOINT_FAILED, step.message)
+    failed_now = step.job.phase is JobPhase.FAILED and (before is None or before.phase is not JobPhase.FAILED)
+    if failed_now:
+        yield Event(EventReason.FAILED, step.job.message)
+    silent = step.job.silent_since is not None and step.job.restored
+    if silent and before is not None and before.silent_since is None:
+        yield Event(EventReason.DRIVER_UNREACHABLE, "the driver does not answer")
+
+
+def completed(tick: Tick) -> Complete | None:
+    """The checkpoint that completed in this tick."""
+    return tick.step.action if isinstance(tick.step.action, Complete) else None

@@ -1,0 +1,104 @@
+"""Where kopf meets the operator. Each handler delegates at once; nothing is decided here."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+import kopf
+
+from epochal_operator.api import JsonObject
+from epochal_operator.controller import Controller
+from epochal_operator.events import Event
+from epochal_operator.metrics import Metrics
+from epochal_operator.names import FINALIZER, KOPF_PREFIX, PLURAL
+from epochal_operator.schema import GROUP, VERSION
+
+_T = TypeVar("_T")
+
+
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """kopf would copy every spec into an annotation to tell what changed, and the whole object with every event.
+    Nothing here asks for that."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:  # noqa: ARG002
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> None:  # noqa: ARG002
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: Any) -> None:
+        pass
+
+
+def settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.persistence.finalizer = FINALIZER
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=KOPF_PREFIX)
+    settings.persistence.diffbase_storage = _NoDiffBase()
+    # Our own events say what happened; kopf's say that its handlers ran.
+    settings.posting.loggers = False
+    settings.posting.reporting_component = "epochal-operator"
+    settings.posting.event_name_prefix = "epochal-"
+    # The CRD is there when the operator starts: watching for others needs rights that nobody should have to give.
+    settings.scanning.disabled = True
+    # A watch can die without a word.
+    settings.watching.server_timeout = 240
+    settings.watching.client_timeout = 300
+    settings.watching.connect_timeout = 10
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    settings.background.cancellation_polling = 5
+    settings.execution.default_backoff = 5
+    return settings
+
+
+def register(registry: kopf.OperatorRegistry, controller: Controller, *, pool: Executor, tick: float) -> None:
+    """Register the handlers: one for as long as a job lives and one for its deletion, both rounds of one loop."""
+
+    async def in_thread(function: Callable[[JsonObject], _T], body: JsonObject) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(pool, function, body)
+
+    @kopf.on.login(id="login", registry=registry)
+    def on_login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+    # Not a timer: kopf's own work for each round of a timer costs more than most rounds do.
+    @kopf.daemon(GROUP, VERSION, PLURAL, id="tick", registry=registry)
+    async def on_tick(body: kopf.Body, stopped: kopf.DaemonStopped, **_: Any) -> None:
+        # Jobs that are found together, when the operator starts, do not all have their rounds together.
+        await stopped.wait(random.uniform(0, tick))
+        while not stopped:
+            seen = dict(body)
+            if not controller.quiet(seen):
+                _tell(body, await in_thread(controller.tick, seen))
+            await stopped.wait(tick)
+
+    @kopf.on.delete(GROUP, VERSION, PLURAL, id="stop-first", registry=registry)
+    async def on_delete(body: kopf.Body, **_: Any) -> None:
+        """Rounds until nothing runs any more. An operator that is restarted begins here again."""
+        while True:
+            gone, events = await in_thread(controller.delete_step, dict(body))
+            _tell(body, events)
+            if gone:
+                break
+            await asyncio.sleep(tick)
+        controller.forget(dict(body))
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, id="forget", registry=registry)
+    def on_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - kopf calls it so
+        # Also when somebody has taken the finalizer away.
+        if type == "DELETED":
+            controller.forget(dict(body))
+
+
+def register_probe(registry: kopf.OperatorRegistry, metrics: Metrics) -> None:
+    @kopf.on.probe(id="oldest_tick", registry=registry)
+    def oldest_tick(**_: Any) -> float:
+        return round(max(metrics.tick_ages(), default=0.0), 1)
+
+
+def _tell(body: kopf.Body, events: list[Event]) -> None:
+    for event in events:
+        kopf.event(body, type=event.type, reason=event.reason, message=event.message[:1000])

@@ -1,0 +1,64 @@
+"""Every label, annotation, finalizer and object name that the operator uses: made here, and nowhere else."""
+
+from enum import StrEnum
+
+from epochal.protocol.epochs import Epoch, Generation
+
+PLURAL = "streamingjobs"
+
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+MANAGED_BY = "epochal"
+JOB_LABEL = "epochal.dev/job"
+ROLE_LABEL = "epochal.dev/role"
+GENERATION_LABEL = "epochal.dev/generation"
+
+FINALIZER = "epochal.dev/stop-first"
+"""Holds a deleted job until it has made its last checkpoint, or its time for that is over."""
+
+KOPF_PREFIX = "kopf.epochal.dev"
+"""Of the annotations in which kopf remembers how far a deletion got."""
+
+RESTART_ANNOTATION = "epochal.dev/restart"
+"""A new value restarts the job's driver: after a last checkpoint if it runs, at once if it has failed."""
+
+SELECTOR = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
+"""What the operator watches of pods, Jobs, Services and ConfigMaps: its own."""
+
+CONTROL_PORT = 7070
+DRIVER_PORT = 7078
+BLOCK_MANAGER_PORT = 7079
+
+
+class Role(StrEnum):
+    DRIVER = "driver"
+    EXECUTOR = "executor"
+    CLEANUP = "cleanup"
+
+
+# A job's name has 40 characters at most (the CRD says so), which leaves room for all of these in the 63 of a label.
+
+
+def driver_name(job: str, generation: Generation) -> str:
+    """Of a generation's pod, and of the ConfigMap with its configuration."""
+    return f"{job}-driver-{generation}"
+
+
+def executor_prefix(job: str, generation: Generation) -> str:
+    return f"{job}-{generation}"
+
+
+def service_name(job: str) -> str:
+    return f"{job}-driver"
+
+
+def token_name(job: str) -> str:
+    return f"{job}-token"
+
+
+def cleanup_name(job: str, min_epoch: Epoch) -> str:
+    return f"{job}-cleanup-{min_epoch}"
+
+
+def labels(job: str, role: Role | None = None) -> dict[str, str]:
+    common = {MANAGED_BY_LABEL: MANAGED_BY, "app.kubernetes.io/name": MANAGED_BY, JOB_LABEL: job}
+    return common | {ROLE_LABEL: role} if role else common

@@ -1,0 +1,1 @@
+"""Tests of the CRD against a real API server."""

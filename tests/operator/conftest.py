@@ -1,0 +1,46 @@
+"""Fixtures of the tests that run the operator against a real API server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.control_plane import ControlPlane
+from epochal_operator.api import Api
+from epochal_operator.names import PLURAL
+from tests.operator.fake_kubelet import FakeKubelet
+from tests.operator.harness import Bench, OperatorProcess, install_crd, load_api
+
+
+@pytest.fixture(scope="session")
+def api(control_plane: ControlPlane) -> Api:
+    api = load_api(control_plane.kubeconfig)
+    install_crd(api)
+    return api
+
+
+@pytest.fixture(scope="session")
+def kubelet(api: Api) -> Iterator[FakeKubelet]:
+    with FakeKubelet(api) as kubelet:
+        yield kubelet
+
+
+@pytest.fixture
+def bench(api: Api, kubelet: FakeKubelet, tmp_path: Path) -> Iterator[Bench]:
+    """A namespace and a store that no other test knows."""
+    bench = Bench(api, tmp_path)
+    yield bench
+    # Jobs that go on would take their share of the machine from the tests that follow.
+    for name in bench.names(PLURAL):
+        api.delete(PLURAL, bench.namespace, name)
+
+
+@pytest.fixture(scope="module")
+def operator(
+    control_plane: ControlPlane, api: Api, kubelet: FakeKubelet, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    """One operator for all jobs of a module's tests."""
+    log = tmp_path_factory.mktemp("operator") / "operator.log"
+    with OperatorProcess(control_plane.kubeconfig, log) as operator:
+        yield operator
+        assert operator.running(), log.read_text()[-3000:]

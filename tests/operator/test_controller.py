@@ -1,0 +1,214 @@
+"""Rounds of one controller in this process, against a real API server, with a clock that can be set."""
+
+import base64
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from epochal_operator.api import Api, JsonObject
+from epochal_operator.belongings import TOKEN_CHECK_EVERY
+from epochal_operator.controller import Controller
+from epochal_operator.events import EventReason
+from epochal_operator.kubernetes_backend import FORCE_AFTER, Cluster
+from epochal_operator.metrics import Metrics
+from epochal_operator.names import FINALIZER, PLURAL
+from epochal_operator.watching import Watched
+from tests.operator.fake_kubelet import FakeKubelet, wait_until
+from tests.operator.harness import Bench, JobHandle
+
+
+@dataclass
+class Rounds:
+    bench: Bench
+    controller: Controller
+    metrics: Metrics
+    ahead: float = 0.0
+    """How far the clock is ahead of the real one."""
+
+    def until(self, job: JobHandle, what: Callable[[JsonObject], object], *, seconds: float = 60.0) -> list[str]:
+        """Rounds until the status is as asked for; the reasons of all events."""
+        reasons: list[str] = []
+        end = time.monotonic() + seconds
+        while True:
+            body = job.get()
+            if what(body.get("status") or {}):
+                return reasons
+            assert time.monotonic() < end, body.get("status")
+            reasons += [event.reason for event in self.controller.tick(body)]
+            time.sleep(0.05)
+
+    def delete(self, job: JobHandle, *, seconds: float = 60.0) -> list[str]:
+        reasons: list[str] = []
+        body = job.get()
+        end = time.monotonic() + seconds
+        while True:
+            gone, events = self.controller.delete_step(body)
+            reasons += [event.reason for event in events]
+            if gone:
+                return reasons
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def rounds(api: Api, bench: Bench) -> Iterator[Rounds]:
+    metrics = Metrics()
+    watched = Watched(api, [bench.namespace])
+    watched.start()
+    rounds: Rounds
+    cluster = Cluster(
+        api=api, watched=watched, clock=lambda: time.time() + rounds.ahead, driver_timeout=0.5, heartbeat=0.3
+    )
+    controller = Controller(cluster, metrics, deletion_timeout=100.0)
+    rounds = Rounds(bench, controller, metrics)
+    yield rounds
+    watched.stop()
+
+
+def running(epoch: int = 0) -> Callable[[JsonObject], object]:
+    return lambda status: status.get("phase") == "Running" and status["epoch"] >= epoch
+
+
+def with_finalizer(bench: Bench, **changes: object) -> JobHandle:
+    """As kopf would have made it."""
+    body = bench.manifest(**changes)  # type: ignore[arg-type]
+    body["metadata"]["finalizers"] = [FINALIZER]
+    bench.api.create(PLURAL, bench.namespace, body)
+    return JobHandle(bench, "job")
+
+
+def release(job: JobHandle) -> None:
+    body = job.get()
+    body["metadata"]["finalizers"] = []
+    job.bench.api._send(
+        "PUT", PLURAL, f"/apis/epochal.dev/v1alpha1/namespaces/{job.bench.namespace}/streamingjobs/job", body=body
+    )
+
+
+def test_a_deleted_token_comes_back_as_it_was(bench: Bench, rounds: Rounds) -> None:
+    job = bench.apply()
+    rounds.until(job, running(1))
+    before = bench.api.get("secrets", bench.namespace, "job-token")["data"]["token"]
+    assert len(base64.b64decode(before)) >= 32
+    bench.api.delete("secrets", bench.namespace, "job-token")
+    epoch = job.status["epoch"]
+    rounds.ahead += TOKEN_CHECK_EVERY + 1
+    reasons = rounds.until(job, running(epoch + 1))
+    assert EventReason.REPAIRED in reasons
+    assert bench.api.get("secrets", bench.namespace, "job-token")["data"]["token"] == before
+    assert job.status["generation"] == 1
+
+
+def test_a_pod_on_a_lost_node_is_given_up_and_the_job_goes_on(bench: Bench, rounds: Rounds) -> None:
+    job = bench.apply(env=[{"name": "FAKE_NODE", "value": "lost"}])
+    rounds.until(job, running(1))
+    bench.api.delete("pods", bench.namespace, "job-driver-1", grace=1)
+    job.patch(env=[])
+    rounds.until(job, lambda status: status["phase"] == "Stopping" or status["record"]["checkpoints"]["stopped"])
+    rounds.ahead += FORCE_AFTER + 100
+    rounds.until(job, lambda status: status["generation"] == 2 and status["phase"] == "Running")
+    job.assert_exactly_once()
+
+
+def test_a_deletion_makes_a_last_checkpoint(bench: Bench, rounds: Rounds, kubelet: FakeKubelet) -> None:
+    job = with_finalizer(bench, checkpoint={"interval": "1h"})
+    rounds.until(job, running())
+    job.delete()
+    assert rounds.delete(job) == [EventReason.STOPPED]
+    assert job.status["epoch"] == 1
+    assert not kubelet.alive(bench.namespace)
+    rounds.controller.forget(job.get())
+    assert not rounds.metrics.tick_ages()
+    release(job)
+    job.assert_exactly_once()
+
+
+def test_a_deletion_does_not_wait_for_ever(bench: Bench, rounds: Rounds, kubelet: FakeKubelet) -> None:
+    job = with_finalizer(bench, script={"hang": "barrier@1"}, checkpoint={"interval": "1h", "timeout": "1h"})
+    rounds.until(job, running())
+    job.delete()
+    gone, _ = rounds.controller.delete_step(job.get())
+    assert not gone
+    rounds.ahead += 101
+    assert EventReason.STOP_FORCED in rounds.delete(job)
+    release(job)
+
+
+def test_a_job_that_was_never_started_is_deleted_at_once(bench: Bench, rounds: Rounds) -> None:
+    job = with_finalizer(bench, serviceAccount="nobody")
+    rounds.controller.tick(job.get())
+    job.delete()
+    assert rounds.delete(job, seconds=5) == []
+    release(job)
+
+
+def test_a_store_that_cannot_be_read_is_told_and_waited_for(bench: Bench, rounds: Rounds) -> None:
+    bench.directory.joinpath("store").write_text("in the way")
+    job = bench.apply()
+    first = rounds.controller.tick(job.get())
+    assert [event.reason for event in first] == [EventReason.STORE_UNAVAILABLE]
+    assert rounds.controller.tick(job.get()) == [], "told once"
+    stalled = job.condition("Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "StoreUnavailable")
+    bench.directory.joinpath("store").unlink()
+    rounds.until(job, running(1))
+    assert job.condition("Stalled")["status"] == "False"
+
+
+def test_somebody_elses_write_in_between_is_a_conflict_and_nothing_is_done(bench: Bench, rounds: Rounds) -> None:
+    job = bench.apply()
+    stale = job.get()
+    job.annotate("by", "somebody")
+    rounds.controller.tick(stale)
+    assert not bench.names("pods")
+    assert rounds.metrics.registry.get_sample_value("epochal_ticks_total", {"result": "conflict"}) == 1
+    rounds.until(job, running(1))
+
+
+def test_an_operator_that_sees_nothing_never_has_two_drivers(
+    bench: Bench, rounds: Rounds, kubelet: FakeKubelet
+) -> None:
+    job = bench.apply()
+    rounds.until(job, running())
+    # As an operator that sees nothing yet of what the one before it has done.
+    blind = Watched(bench.api, [bench.namespace])
+    for kind in blind._kinds.values():
+        kind.listed.set()
+    cluster = Cluster(api=bench.api, watched=blind, clock=time.time, driver_timeout=0.5)
+    other = Controller(cluster, Metrics())
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        other.tick(job.get())
+        time.sleep(0.05)
+    assert job.status["generation"] > 1, "it took the driver for lost, and wanted another"
+    assert not kubelet.overlaps
+
+
+def test_a_job_is_quiet_until_something_is_due_or_changes(bench: Bench, rounds: Rounds) -> None:
+    job = bench.apply(checkpoint={"interval": "1h"})
+    rounds.until(job, running())
+    controller = rounds.controller
+
+    def settled() -> JsonObject:
+        body = job.get()
+        for _ in range(20):
+            controller.tick(body)
+            if controller.quiet(body := job.get()):
+                return body
+        raise AssertionError("it is never quiet")
+
+    body = settled()
+    rounds.ahead += 0.4
+    assert not controller.quiet(body), "the driver was not asked for a heartbeat"
+    body = settled()
+    job.annotate("by", "somebody")
+    assert not controller.quiet(job.get()), "the job has changed"
+    body = settled()
+    bench.api.delete("services", bench.namespace, "job-driver")
+    wait_until(lambda: not controller.quiet(body), seconds=0.25)
+    body = settled()
+    rounds.ahead += 3600
+    assert not controller.quiet(body), "a checkpoint is due"
+    assert rounds.metrics.registry.get_sample_value("epochal_ticks_total", {"result": "quiet"})
