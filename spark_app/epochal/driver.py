@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import cast
 
 import msgspec
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from epochal.pipeline import Pipeline
@@ -24,6 +25,7 @@ from epochal.protocol.control import (
     EXIT_FAILED,
     EXIT_MISCONFIGURED,
     EXIT_STOPPED,
+    POD_ADDRESS_VARIABLE,
     TOKEN_VARIABLE,
     DriverConfig,
     PipelineConfig,
@@ -40,7 +42,11 @@ SPARK_DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "4",
+    # Plans of micro-batches are all alike: there is nothing to learn while one runs, and runs keep their partitioning.
+    "spark.sql.adaptive.enabled": "false",
+    # It moves a semi-join with a table below the union of the table's runs: each run would hash the batch's keys anew,
+    # and Spark holds all these until the batch is done.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownLeftSemiAntiJoin",
     # The default file manager forks a process for each file's permissions: 100 ms of every micro-batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -54,6 +60,8 @@ SPARK_DEFAULTS = {
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
 }
+
+PARTITIONS = "spark.sql.shuffle.partitions"
 
 LAST_REPORT_WAIT = 5.0
 
@@ -78,7 +86,7 @@ def main(arguments: list[str]) -> int:
     engine = Engine(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: engine.stop(f"ended by {signal.Signals(number).name}"))
-    server = ControlServer(engine, host=config.host, port=config.port, token=token, registry=engine.registry)
+    server = ControlServer(engine, host=config.host, port=config.port, token=token, registry=engine.metrics.registry)
     server.start()
     _announce(config, server.address)
     worker = threading.Thread(target=lambda: _run(engine, config), name="engine", daemon=True)
@@ -101,30 +109,68 @@ def _run(engine: Engine, config: DriverConfig) -> None:
     try:
         spark = spark_session(config)
         pipeline = Pipeline(spark, config.storage, config.pipeline.parameters)
-        _describe(pipeline, config.pipeline)
+        describe(pipeline, config.pipeline)
         engine.run(spark, pipeline.graph)
     except MISCONFIGURED as error:
         engine.fail(EXIT_MISCONFIGURED, str(error))
     except Exception as error:
         logger.exception("Driver failed")
         engine.fail(EXIT_FAILED, str(error))
+    finally:
+        if spark is not None:
+            _hush(spark)
+
+
+def _hush(spark: SparkSession) -> None:
+    """Let Spark log no more: the log's last line is to be ours. Who does not answer is not waited for."""
+    hush = threading.Thread(target=lambda: spark.sparkContext.setLogLevel("OFF"), name="hush", daemon=True)
+    hush.start()
+    hush.join(timeout=2.0)
 
 
 def spark_session(config: DriverConfig) -> SparkSession:
     builder = SparkSession.builder.appName(f"{config.namespace}-{config.job}")
-    for key, value in (SPARK_DEFAULTS | config.spark_conf).items():
+    for key, value in (SPARK_DEFAULTS | _own_address() | config.spark_conf).items():
         builder = builder.config(key, value)
     if "spark.master" not in config.spark_conf and "SPARK_MASTER" not in os.environ:
         builder = builder.master("local[*]")
     spark = builder.getOrCreate()
+    if PARTITIONS not in config.spark_conf:
+        spark.conf.set(PARTITIONS, str(max(2, _cores(spark))))
     spark.sparkContext.setLogLevel("WARN")
     logger.info("Spark %s is up, checkpoints use pool %s", spark.version, POOL)
     return spark
 
 
-def _describe(pipeline: Pipeline, config: PipelineConfig) -> None:
-    """Let the user's function describe the pipeline; what goes wrong there is told with the line in their file."""
-    function = load_function(config)
+def local_session(conf: dict[str, str]) -> SparkSession:
+    """A small Spark to describe a pipeline with: it runs nothing."""
+    builder = SparkSession.builder.appName("epochal-explain")
+    for key, value in (SPARK_DEFAULTS | conf | {"spark.master": "local[1]"}).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _cores(spark: SparkSession) -> int:
+    """Of all executors, also of those that have not come up yet."""
+    conf = spark.sparkContext.getConf()
+    executors = conf.get("spark.executor.instances")
+    if executors is None:
+        return spark.sparkContext.defaultParallelism
+    return int(executors) * int(conf.get("spark.executor.cores", "1") or 1)
+
+
+def _own_address() -> dict[str, str]:
+    """In a pod: executors are told this address, and cannot find the pod by its name."""
+    address = os.environ.get(POD_ADDRESS_VARIABLE)
+    return {"spark.driver.host": address, "spark.driver.bindAddress": address} if address else {}
+
+
+def describe(pipeline: Pipeline, config: PipelineConfig) -> None:
+    """Let the user's function or text describe the pipeline; what goes wrong there is told with the line in their
+    file."""
+    function = load_function(config) if (text := sql_text(config)) is None else _sql_function(config, text)
     try:
         function(pipeline)
     except PipelineError:
@@ -134,6 +180,28 @@ def _describe(pipeline: Pipeline, config: PipelineConfig) -> None:
         raise PipelineError(
             f"the pipeline function failed with {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
         ) from error
+
+
+def sql_text(config: PipelineConfig) -> str | None:
+    """The text of a pipeline that is SQL; None of one that is Python."""
+    if config.sql is not None:
+        return config.sql
+    if config.file is None or not config.file.endswith(".sql"):
+        return None
+    try:
+        return Path(config.file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{config.file} cannot be read: {error}") from error
+
+
+def _sql_function(config: PipelineConfig, text: str) -> Callable[[Pipeline], None]:
+    from epochal.sql.build import build_sql
+
+    # Functions of the text are in Python files beside it.
+    beside = str(Path(config.file).resolve().parent) if config.file else str(Path.cwd())
+    if beside not in sys.path:
+        sys.path.insert(0, beside)
+    return lambda pipeline: build_sql(pipeline, text)
 
 
 def load_function(config: PipelineConfig) -> Callable[[Pipeline], None]:
@@ -166,6 +234,8 @@ def _from_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    # Executors may not have the file: its functions are sent to them whole.
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     spec.loader.exec_module(module)
     return module
 

@@ -8,15 +8,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from epochal.pipeline import Pipeline, Stream
-from epochal.protocol.control import StorageConfig
 from epochal.runtime.operator import Operator, OperatorContext
 from tests.support.local_job import LocalJob
-from tests.support.s3 import S3Bucket, S3Server
+from tests.support.proxy import CountingProxy
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = "id long, at timestamp"
@@ -102,22 +101,7 @@ class Counting(Operator):
         return self._takes_part()
 
 
-def s3_job(
-    spark: SparkSession,
-    files: Files,
-    tmp_path: Path,
-    server: S3Server,
-    bucket: S3Bucket,
-    monkeypatch: pytest.MonkeyPatch,
-    endpoint: str | None = None,
-) -> LocalJob:
-    """A job that copies rows to Parquet, with its store on S3."""
-    # Spark's workers were started with the environment of then: a fresh daemon has today's keys.
-    for key, value in {"ACCESS_KEY_ID": server.access_key, "SECRET_ACCESS_KEY": server.secret_key}.items():
-        monkeypatch.setenv(f"AWS_{key}", value)
-        spark.sparkContext.environment[f"AWS_{key}"] = value
-    job = LocalJob(spark, lambda p: files.read(p).to_parquet("out", str(tmp_path / "out")), tmp_path)
-    job.storage = StorageConfig(
-        uri=f"s3://{bucket.name}/jobs", endpoint=endpoint or server.endpoint, region=server.region
-    )
+def through(proxy: CountingProxy, job: LocalJob) -> LocalJob:
+    """The same job, with a proxy between it and its store."""
+    job.storage = msgspec.structs.replace(job.storage, endpoint=proxy.endpoint)
     return job

@@ -10,14 +10,9 @@ from pyspark.sql import functions as F
 
 from epochal.pipeline import Pipeline
 from epochal.protocol.control import EXIT_FAILED, CheckpointState
-from tests.runtime.bad_data import Files, ids, moment, s3_job
+from tests.runtime.bad_data import Files, ids, moment
 from tests.support.local_job import LocalJob
-from tests.support.s3 import S3Bucket, S3Server
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path / "in")
+from tests.support.s3 import S3Server
 
 
 def test_malformed_rows_are_nulls_and_windows_pass_over_them(spark: SparkSession, files: Files, tmp_path: Path) -> None:
@@ -131,14 +126,9 @@ def test_a_sink_that_raises_ends_the_driver_and_the_next_one_commits(
 
 
 def test_a_store_that_is_away_fails_epochs_and_loses_nothing(
-    spark: SparkSession,
-    files: Files,
-    tmp_path: Path,
-    s3_server: S3Server,
-    s3_bucket: S3Bucket,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, files: Files, tmp_path: Path, s3_server: S3Server, s3_job: LocalJob
 ) -> None:
-    job = s3_job(spark, files, tmp_path, s3_server, s3_bucket, monkeypatch)
+    job = s3_job
     files.add(1, 2)
     engine = job.start()
     job.wait(lambda: engine.status().sources[0].rows == 2, "the rows")

@@ -3,7 +3,6 @@
 import time
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from epochal.pipeline import Pipeline
@@ -14,6 +13,7 @@ from epochal.protocol.control import (
     CheckpointReport,
     CheckpointRequest,
     CheckpointState,
+    DriverPhase,
     OperatorEvent,
     Refusal,
     RefusalReason,
@@ -23,17 +23,12 @@ from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import read_epoch
 from epochal.protocol.savepoints import Pinned, pin
 from epochal.runtime.persistence import store_of
-from tests.runtime.bad_data import Counting, Files, Gate, ids, s3_job
+from tests.runtime.bad_data import Counting, Files, Gate, ids, through
 from tests.support.local_job import LocalJob
 from tests.support.proxy import CountingProxy
-from tests.support.s3 import S3Bucket
+from tests.support.s3 import S3Server
 
 PATHS = JobPaths("test", "job")
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path / "in")
 
 
 def request(epoch: int, *, generation: int = 1, then_stop: bool = False) -> CheckpointRequest:
@@ -120,6 +115,25 @@ def test_an_input_that_has_delivered_waits_for_the_others(spark: SparkSession, f
     job.wait(lambda: rows_read(job) == 2, "the blocked batch to go on")
     assert job.checkpoint(then_stop=True).state is CheckpointState.READY
     assert len(ids(spark, tmp_path / "out")) == 2
+
+
+def test_a_last_checkpoint_that_failed_was_not_the_last(spark: SparkSession, files: Files, tmp_path: Path) -> None:
+    gate = Gate()
+    job = LocalJob(
+        spark, lambda p: files.read(p).apply("gate", gate).to_parquet("out", str(tmp_path / "out")), tmp_path
+    )
+    engine = job.start()
+    gate.open.clear()
+    files.add(1)
+    job.wait(gate.waiting.is_set, "a batch in flight")
+    job.checkpoint(then_stop=True, wait=False)
+    assert engine.status().phase is DriverPhase.STOPPING
+    engine.abort(Epoch(1))
+    assert engine.status().phase is DriverPhase.RUNNING, "it can be asked to stop again"
+    gate.open.set()
+    job.wait(lambda: rows_read(job) == 1, "the row")
+    assert job.checkpoint(then_stop=True).state is CheckpointState.READY
+    assert len(ids(spark, tmp_path / "out")) == 1
 
 
 def test_rows_of_an_aborted_epoch_come_with_the_next(spark: SparkSession, files: Files, tmp_path: Path) -> None:
@@ -258,11 +272,10 @@ def test_a_transformation_that_raises_ends_the_driver_with_its_name(
 
 
 def test_nothing_is_asked_of_the_store_between_two_epochs(
-    spark: SparkSession, files: Files, tmp_path: Path, s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, files: Files, tmp_path: Path, s3_server: S3Server, s3_job: LocalJob
 ) -> None:
-    server = s3_bucket.server
-    with CountingProxy(server.endpoint) as proxy:
-        job = s3_job(spark, files, tmp_path, server, s3_bucket, monkeypatch, proxy.endpoint)
+    with CountingProxy(s3_server.endpoint) as proxy:
+        job = through(proxy, s3_job)
         job.start()
         files.add(0)
         job.wait(lambda: rows_read(job) == 1, "the first row")

@@ -13,7 +13,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, StructType
 
+from epochal.runtime.errors import PipelineError
+
 Columns = dict[str, Column]
+
+ROWS = "__rows"
+"""How many rows a partial stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,14 @@ def decompose(name: str, column: Column, frame: DataFrame) -> Decomposed | None:
     return maker(name, arguments[0], frame)
 
 
+def simple_part(name: str) -> str:
+    """The column of an aggregate whose partial is one value of its own kind, such as a minimum."""
+    return f"{name}__p"
+
+
 def _simple(partial: Callable[[Column], Column], merge: Callable[[str], Column]) -> Callable[..., Decomposed]:
     def make(name: str, argument: Column, frame: DataFrame) -> Decomposed:
-        part = f"{name}__p"
+        part = simple_part(name)
         return Decomposed({part: partial(argument)}, {part: merge(part)}, F.col(part))
 
     return make
@@ -155,15 +165,80 @@ _MAKERS: dict[str, Callable[..., Decomposed]] = {
 }
 
 
+def decompose_signed(name: str, column: Column, sign: Column) -> Decomposed:
+    """One aggregate over rows that are added (``sign`` is 1) and taken back (-1)."""
+    call = _function(column)
+    function = "an expression" if call is None else call[0] + (" of distinct values" if call[2] else "")
+    maker = None if call is None or call[2] or len(call[1]) != 1 else _SIGNED_MAKERS.get(function)
+    if call is None or maker is None:
+        raise PipelineError(
+            f"aggregate {name!r}: {function} cannot take a row back, and the input is a changelog: "
+            "use sum, count and avg (or avoid retractions upstream)"
+        )
+    argument = call[1][0]
+    is_star = cast(Any, argument)._jc.node().getClass().getSimpleName() == "UnresolvedStar"
+    return maker(name, F.lit(1) if is_star else argument, sign)
+
+
+def _signed_count(name: str, argument: Column, sign: Column) -> Decomposed:
+    part = f"{name}__n"
+    return Decomposed({part: _known(argument, sign)}, {part: F.sum(part)}, F.col(part))
+
+
+def _signed_sum(name: str, argument: Column, sign: Column) -> Decomposed:
+    """With the number of values: the sum of none is null, also when there have been some."""
+    total, count = f"{name}__s", f"{name}__n"
+    return Decomposed(
+        {total: F.sum(F.when(sign > 0, argument).otherwise(-argument)), count: _known(argument, sign)},
+        {total: F.sum(total), count: F.sum(count)},
+        F.when(F.col(count) > 0, F.col(total)),
+    )
+
+
+def _signed_average(name: str, argument: Column, sign: Column) -> Decomposed:
+    summed = _signed_sum(name, argument, sign)
+    return Decomposed(summed.partial, summed.merge, summed.result / F.col(f"{name}__n"))
+
+
+def _known(argument: Column, sign: Column) -> Column:
+    return F.sum(F.when(argument.isNotNull(), sign).otherwise(0)).cast("long")
+
+
+_SIGNED_MAKERS: dict[str, Callable[..., Decomposed]] = {
+    "sum": _signed_sum,
+    "count": _signed_count,
+    "avg": _signed_average,
+    "mean": _signed_average,
+}
+
+
 class Aggregation:
     """A set of named aggregates over groups: partials in state, merged when a result is wanted."""
 
-    def __init__(self, groups: list[str], aggregates: dict[str, Column], frame: DataFrame) -> None:
+    def __init__(
+        self,
+        groups: list[str],
+        aggregates: dict[str, Column],
+        frame: DataFrame,
+        *,
+        count_rows: bool = False,
+        sign: Column | None = None,
+    ) -> None:
+        """``sign`` says whether a row is added (1) or taken back (-1), if the input is a changelog."""
         self.groups = groups
         self.aggregates = aggregates
-        parts = {name: decompose(name, column, frame) for name, column in aggregates.items()}
+        parts = {
+            name: decompose(name, column, frame) if sign is None else decompose_signed(name, column, sign)
+            for name, column in aggregates.items()
+        }
         self.keeps_rows = any(part is None for part in parts.values())
         self._parts = {} if self.keeps_rows else {name: part for name, part in parts.items() if part is not None}
+        states = list(self._parts.values())
+        if count_rows:
+            rows = F.count(F.lit(1)) if sign is None else F.sum(sign)
+            states.append(Decomposed({ROWS: rows}, {ROWS: F.sum(ROWS)}, F.col(ROWS)))
+        self._partial = [column.alias(name) for part in states for name, column in part.partial.items()]
+        self.merges = [column.alias(name) for part in states for name, column in part.merge.items()]
         self._types = self._result_schema(frame)
 
     def _result_schema(self, frame: DataFrame) -> StructType:
@@ -176,23 +251,20 @@ class Aggregation:
         """What a batch adds to the state."""
         if self.keeps_rows:
             return frame
-        columns = [column.alias(name) for part in self._parts.values() for name, column in part.partial.items()]
-        return frame.groupBy(*self.groups).agg(*columns)
+        return frame.groupBy(*self.groups).agg(*self._partial)
 
     def merged(self, partials: DataFrame) -> DataFrame:
         """Partials of the same groups made one. Rows that are kept stay as they are."""
         if self.keeps_rows:
             return partials
-        columns = [column.alias(name) for part in self._parts.values() for name, column in part.merge.items()]
-        return partials.groupBy(*self.groups).agg(*columns)
+        return partials.groupBy(*self.groups).agg(*self.merges)
 
     def result(self, partials: DataFrame) -> DataFrame:
         """The aggregates, with the names and types that Spark gives them over the rows themselves."""
         if self.keeps_rows:
             return partials.groupBy(*self.groups).agg(*self._named())
-        merged = self.merged(partials)
-        results = {name: part.result for name, part in self._parts.items()}
-        return merged.select(
-            *(F.col(group) for group in self.groups),
-            *(column.cast(self._types[name].dataType).alias(name) for name, column in results.items()),
-        )
+        return self.merged(partials).select(*(F.col(group) for group in self.groups), *self.results())
+
+    def results(self) -> list[Column]:
+        """The aggregates, given the columns of merged partials."""
+        return [part.result.cast(self._types[name].dataType).alias(name) for name, part in self._parts.items()]

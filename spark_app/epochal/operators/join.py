@@ -1,77 +1,148 @@
-"""Interval join: rows of two streams with the same keys whose event times are close."""
+"""Interval join: rows of two streams with the same keys whose event times are close.
 
-from pyspark.sql import DataFrame
+Rows of an outer side that found no partner come out when none can come any more. Which ones these are is worked out
+then, from the rows of both sides that are kept: nothing has to be noted with each match, and nothing can be forgotten
+over a restart. For that the other side's rows are kept until the last row that they may have been partners of is done.
+"""
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from epochal.operators.bounds import append_on_time, at_least, before
+from epochal.operators.keys import KEY, as_they_came, check_sides, key_columns, with_join_key
 from epochal.runtime.errors import PipelineError
+from epochal.runtime.observed import micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.tables import KeyedTimeTable
+from epochal.runtime.tables import KeyedTimeTable, union
 
 SIDES = ("left", "right")
+LATE_SIDES = ("late_left", "late_right")
+"""The ports of rows that came too late: their columns are those of their own side."""
+OUTER = {"inner": (False, False), "left": (True, False), "right": (False, True), "full": (True, True)}
+"""Whether rows without a partner come out, of the left and of the right side."""
 
 
 class IntervalJoinOperator(Operator):
     """Joins a left row at time t with right rows at times from t + ``lower`` to t + ``upper`` (microseconds).
 
-    Each side's rows are kept until the watermark says that no partner can come. Columns of both sides, the keys once.
+    Columns of both sides, the keys once. A row that is older than the watermark is late: it is counted and goes to the
+    port of its side, so a row that came out without a partner never gets one.
     """
 
-    def __init__(self, *, keys: list[str], left_time: str, right_time: str, lower: int, upper: int) -> None:
+    takes_changelog = False
+
+    def __init__(
+        self, *, keys: list[str], left_time: str, right_time: str, lower: int, upper: int, how: str = "inner"
+    ) -> None:
         self._keys = keys
         self._times = (left_time, right_time)
         self._lower = lower
         self._upper = upper
+        self._outer = OUTER[how]
+        self._waits = (max(upper, 0), max(-lower, 0))
+        """How far the watermark must be past a row until no partner can come."""
+        self._kept = (
+            max(self._waits[0], self._waits[1] + upper if self._outer[1] else 0),
+            max(self._waits[1], self._waits[0] - lower if self._outer[0] else 0),
+        )
+        """How far the watermark must be past a row until it is of no use."""
+        self._columns: tuple[list[Column], list[Column]] = ([], [])
         self._tables: list[KeyedTimeTable] = []
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._tables = [ctx.table_manager.keyed_time_table(side) for side in SIDES]
+        self._tables = [ctx.table_manager.keyed_time_table(side, partitioned_by=[KEY]) for side in SIDES]
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         time = F.col(self._times[channel])
-        added = self._tables[channel].append(frame, time)
+        keyed = self._keyed(frame, channel).repartition(KEY)
+
+        def tell_late(late: DataFrame) -> None:
+            if ctx.is_read(LATE_SIDES[channel]):
+                ctx.emit(as_they_came(late, self._keys, frame.columns), LATE_SIDES[channel])
+
+        added = append_on_time(self._tables[channel], keyed, time, ctx, on_late=tell_late)
         if not added.rows:
             return
         since, until = self._partners(channel, added.min_time, added.max_time)
         others = self._tables[1 - channel].read(since=since, until=until)
         if others is not None:
-            sides = (added.frame, others) if channel == 0 else (others, added.frame)
-            ctx.emit(self._joined(*sides))
-        horizon = self._horizon(channel, ctx.watermark)
+            # The batch is hashed, and the other side's state goes past it.
+            batch = added.frame.hint("shuffle_hash")
+            ctx.emit(self._joined(batch, others) if channel == 0 else self._joined(others, batch))
+        watermark = ctx.watermark
+        horizon = None if watermark is None else watermark - self._kept[channel]
         self._tables[channel].merge_small(
-            lambda rows: rows if horizon is None else rows.where(F.unix_micros(time) >= horizon), time
+            lambda rows: rows if horizon is None else rows.where(at_least(micros(time), horizon)), time
         )
 
     def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
-        for channel, table in enumerate(self._tables):
-            horizon = self._horizon(channel, watermark)
-            assert horizon is not None
-            table.expire(before=horizon)
+        alone = [
+            rows
+            for channel in (0, 1)
+            if self._outer[channel] and (rows := self._left_alone(channel, watermark, ctx.watermark)) is not None
+        ]
+        if (rows := union(alone)) is not None:
+            ctx.emit(rows)
+        for table, kept in zip(self._tables, self._kept, strict=True):
+            table.expire(before=watermark - kept)
 
     def output_watermark(self, watermark: int) -> int:
-        """A row that comes now may join a left row as old as the oldest that is kept."""
-        return watermark - max(self._upper, 0)
+        """A row that comes now may join one as old as the oldest that is waited with; the event time that counts
+        downstream is the left row's, unless that may be missing."""
+        return watermark - (max(self._waits) if all(self._outer) else self._waits[1 if self._outer[1] else 0])
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        left, right = frames
-        both = (set(left.columns) & set(right.columns)) - set(self._keys)
-        if both:
-            raise PipelineError(
-                f"both sides have the columns {', '.join(sorted(both))}: rename them on one side, or make them keys"
-            )
-        return {MAIN: self._joined(left, right)}
+        check_sides(frames[0], frames[1], self._keys, names=("the left stream", "the right stream"))
+        if set(self._times) & set(self._keys):
+            raise PipelineError("an event time cannot be a key of the join: the times need only be close")
+        types = [[field for field in frame.schema.fields if field.name not in self._keys] for frame in frames]
+        left, right = ([F.lit(None).cast(field.dataType).alias(field.name) for field in fields] for fields in types)
+        self._columns = (left, right)
+        joined = self._joined(self._keyed(frames[0], 0), self._keyed(frames[1], 1))
+        return {MAIN: joined, **dict(zip(LATE_SIDES, frames, strict=True))}
+
+    def _keyed(self, frame: DataFrame, channel: int) -> DataFrame:
+        """With the keys as one column. A row without a key or a time has no partner; it counts if its side is outer
+        and it has a time."""
+        known = frame.dropna(subset=[self._times[channel], *(() if self._outer[channel] else self._keys)])
+        return with_join_key(known, self._keys, side=channel)
 
     def _joined(self, left: DataFrame, right: DataFrame) -> DataFrame:
-        distance = F.unix_micros(right[self._times[1]]) - F.unix_micros(left[self._times[0]])
-        joined = left.join(right, self._keys)
-        return joined.where(distance.between(self._lower, self._upper))
+        joined = left.join(right, KEY).where(self._close(left, right))
+        others = [name for name in joined.columns if name != KEY]
+        return joined.select(*key_columns(self._keys), *others)
+
+    def _close(self, left: DataFrame, right: DataFrame) -> Column:
+        distance = micros(right[self._times[1]]) - micros(left[self._times[0]])
+        return distance.between(self._lower, self._upper)
+
+    def _left_alone(self, channel: int, watermark: int, last: int | None) -> DataFrame | None:
+        """Rows of one side that are done now and have no partner, with nulls for the other side."""
+        wait = self._waits[channel]
+        until = watermark - wait
+        since = None if last is None else last - wait
+        rows = self._tables[channel].read(since=since, until=until - 1)
+        if rows is None:
+            return None
+        time = micros(F.col(self._times[channel]))
+        done = rows.where(before(time, until) if since is None else before(time, until) & at_least(time, since))
+        others = self._possible_partners(1 - channel, *self._partners(channel, since, until))
+        if others is not None:
+            left, right = (done, others) if channel == 0 else (others, done)
+            same = left[KEY] == right[KEY]
+            done = done.join(others.hint("shuffle_hash"), same & self._close(left, right), "left_anti")
+        names = [name for name in done.columns if name != KEY]
+        nothing = self._columns[1 - channel]
+        sides = (names, nothing) if channel == 0 else (nothing, names)
+        return done.select(*key_columns(self._keys), *sides[0], *sides[1])
+
+    def _possible_partners(self, channel: int, since: int | None, until: int | None) -> DataFrame | None:
+        rows = self._tables[channel].read(since=since, until=until)
+        if rows is None or since is None:
+            return rows
+        return rows.where(at_least(micros(F.col(self._times[channel])), since))
 
     def _partners(self, channel: int, oldest: int | None, newest: int | None) -> tuple[int | None, int | None]:
         """The event times that the other side's partners can have."""
         low, high = (self._lower, self._upper) if channel == 0 else (-self._upper, -self._lower)
         return (None if oldest is None else oldest + low), (None if newest is None else newest + high)
-
-    def _horizon(self, channel: int, watermark: int | None) -> int | None:
-        """Rows of this side from before have no partner to wait for."""
-        if watermark is None:
-            return None
-        return watermark - (self._upper if channel == 0 else -self._lower)

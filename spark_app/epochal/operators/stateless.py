@@ -1,11 +1,16 @@
-"""Operators without state: any function of a DataFrame, and the union of streams."""
+"""Operators without state: any function of a DataFrame, the union of streams, and one stream as two."""
 
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
+
+REST = "rest"
+"""The port of the rows that a condition is not true of."""
+_MATCHES = "__matches"
 
 Transformation = Callable[[DataFrame], DataFrame]
 
@@ -44,3 +49,23 @@ class UnionOperator(Operator):
             result = result.unionByName(frame)
         self._columns = result.columns
         return {MAIN: result}
+
+
+class SplitOperator(Operator):
+    """Rows that a condition is true of go on, the others (also where it is null) leave by the port ``rest``."""
+
+    def __init__(self, condition: Column) -> None:
+        self._condition = F.coalesce(condition, F.lit(False))
+
+    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+        marked = frame.withColumn(_MATCHES, self._condition)
+        if ctx.is_read(MAIN) and ctx.is_read(REST):
+            # Computed twice, a row might go both ways, or none.
+            marked = ctx.table_manager.for_this_batch(marked).frame
+        for port, matches in ((MAIN, F.col(_MATCHES)), (REST, ~F.col(_MATCHES))):
+            if ctx.is_read(port):
+                ctx.emit(marked.where(matches).drop(_MATCHES), port)
+
+    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
+        same = frames[0].where(self._condition)
+        return {MAIN: same, REST: same}

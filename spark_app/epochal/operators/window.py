@@ -1,23 +1,24 @@
-"""Keyed tumbling and sliding windows over event time."""
+"""Keyed tumbling and sliding windows over event time: partials by pane, and windows when they are over."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from epochal.operators.aggregates import Aggregation
-from epochal.runtime.observed import Observed
+from epochal.operators.aggregates import ROWS, Aggregation
+from epochal.operators.panes import PANE, Panes, after, pane_time
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.tables import KeyedTimeTable
+from epochal.runtime.tables import KeyedTimeTable, Run
 
-START, END = "window_start", "window_end"
 LATE = "late"
 
 
 class WindowOperator(Operator):
-    """Keeps partials per window and key as runs, and emits a window once the watermark has passed its end.
+    """Keeps partials per pane and key as runs, and emits a window once the watermark has passed its end.
 
-    A row is late when the watermark had passed the end of its window before the row's batch came: it is counted, and
-    goes to the port ``late``.
+    A row is late when the watermark had passed the end of its last window before the row's batch came: it is counted,
+    and goes to the port ``late``.
     """
+
+    takes_changelog = False
 
     def __init__(
         self,
@@ -29,67 +30,60 @@ class WindowOperator(Operator):
         aggregates: dict[str, Column],
     ) -> None:
         self._event_time = event_time
-        self._size = size
-        self._slide = slide
+        self._panes = Panes(size, slide or size)
         self._keys = keys
         self._aggregates = aggregates
         self._aggregation: Aggregation | None = None
         self._table: KeyedTimeTable | None = None
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._table = ctx.table_manager.keyed_time_table("windows")
+        self._table = ctx.table_manager.keyed_time_table("panes", partitioned_by=[PANE, *self._keys])
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         assert self._table is not None
         assert self._aggregation is not None
-        aggregation, watermark = self._aggregation, ctx.watermark
-        if watermark is None:
-            self._table.append(aggregation.partial(self._windowed(frame)), F.col(END))
-        else:
-            ctx.emit(frame.where(self._late(watermark)), LATE)
-            observed = Observed(frame, {"late": F.count_if(self._late(watermark))})
-            windowed = _open(self._windowed(observed.frame), watermark)
-            self._table.append(aggregation.partial(windowed), F.col(END))
-            ctx.late_rows += int(observed.get(default={"late": 0})["late"] or 0)
-        self._table.merge_small(lambda partials: aggregation.merged(_open(partials, watermark)), F.col(END))
+        aggregation = self._aggregation
+        added = self._table.append(aggregation.partial(self._paned(frame)), pane_time())
+        over = self._panes.last_over(ctx.watermark)
+        if over is None:
+            self._table.merge_small(aggregation.merged, pane_time())
+            return
+        if added.rows and added.min_time is not None and added.min_time <= over:
+            self._late(frame, added, over, ctx)
+        self._table.merge_small(lambda partials: aggregation.merged(after(partials, over)), pane_time())
+
+    def _late(self, frame: DataFrame, added: Run, over: int, ctx: OperatorContext) -> None:
+        """Count the late rows. Their partials stay where they are: no window that they belong to is emitted again."""
+        late = added.frame.where(F.col(PANE) <= over).agg(F.sum(ROWS) if ROWS in added.frame.columns else F.count("*"))
+        ctx.late_rows += int(late.first()[0] or 0)  # type: ignore[index]
+        if ctx.is_read(LATE):
+            ctx.emit(frame.where(self._panes.of(self._event_time) <= over), LATE)
 
     def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
         assert self._table is not None
-        due = self._table.between(until=watermark)
-        if due:
-            partials = self._table.read(until=watermark)
-            assert partials is not None
-            closed = partials.where(F.unix_micros(END) <= watermark)
-            if ctx.watermark is not None:
-                closed = closed.where(F.unix_micros(END) > ctx.watermark)
-            assert self._aggregation is not None
-            ctx.emit(self._aggregation.result(closed))
-        self._table.expire(before=watermark + 1)
+        assert self._aggregation is not None
+        ends = self._panes.due(self._table.runs, watermark, ctx.watermark)
+        if ends:
+            partials = self._table.read(since=ends[0] - self._panes.size, until=ends[-1] - self._panes.length)
+            if partials is not None:
+                ctx.emit(self._closed(partials, ends))
+        self._table.expire(before=watermark - self._panes.size + 1)
 
     def output_watermark(self, watermark: int) -> int:
-        return watermark - self._size
+        """Event time downstream is that of the windows' beginnings: those of windows that are over come no more."""
+        return self._panes.next_start(watermark)
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         """Empty frames of what comes out."""
-        windowed = self._windowed(frames[0])
-        aggregation = self._aggregation = Aggregation([START, END, *self._keys], self._aggregates, windowed)
-        return {MAIN: aggregation.result(aggregation.partial(windowed)), LATE: frames[0]}
+        paned = self._paned(frames[0])
+        aggregation = self._aggregation = Aggregation([PANE, *self._keys], self._aggregates, paned, count_rows=True)
+        return {MAIN: self._closed(aggregation.partial(paned), range(0)), LATE: frames[0]}
 
-    def _windowed(self, frame: DataFrame) -> DataFrame:
-        size = f"{self._size} microseconds"
-        slide = None if self._slide is None else f"{self._slide} microseconds"
-        window = F.window(F.col(self._event_time), size, slide)
-        spread = frame.select("*", window.alias("__window"))
-        return spread.select("*", F.col("__window.start").alias(START), F.col("__window.end").alias(END)).drop(
-            "__window"
-        )
+    def _paned(self, frame: DataFrame) -> DataFrame:
+        return frame.where(F.col(self._event_time).isNotNull()).withColumn(PANE, self._panes.of(self._event_time))
 
-    def _late(self, watermark: int) -> Column:
-        """Whether the last window that a row belongs to was emitted already."""
-        time = F.unix_micros(self._event_time)
-        slide = self._slide or self._size
-        return time - F.pmod(time, F.lit(slide)) + self._size <= watermark
-
-
-def _open(partials: DataFrame, watermark: int | None) -> DataFrame:
-    return partials if watermark is None else partials.where(F.unix_micros(END) > watermark)
+    def _closed(self, partials: DataFrame, ends: range) -> DataFrame:
+        assert self._aggregation is not None
+        result = self._aggregation.result(self._panes.windows(partials, ends))
+        window = self._panes.columns(self._panes.end(F.col(PANE)))
+        return result.select(*window, *self._keys, *self._aggregates)

@@ -57,6 +57,15 @@ class OperatorEvent(StrEnum):
     FINISHED_COMMIT = "FINISHED_COMMIT"
 
 
+SPANS = {
+    "alignment": (OperatorEvent.STARTED_ALIGNMENT, OperatorEvent.STARTED_CHECKPOINTING),
+    "sync": (OperatorEvent.STARTED_CHECKPOINTING, OperatorEvent.FINISHED_SYNC),
+    "async": (OperatorEvent.FINISHED_SYNC, OperatorEvent.COMPLETED),
+    "committing": (OperatorEvent.COMPLETED, OperatorEvent.FINISHED_COMMIT),
+}
+"""An operator's time in a checkpoint, by the events that it lies between. Only two-phase sinks commit."""
+
+
 class OperatorReport(_Message, frozen=True):
     """One operator's part in a checkpoint. Spans: alignment, sync, async and committing lie between its events."""
 
@@ -175,10 +184,12 @@ class RestoreConfig(_Message, frozen=True):
 
 
 class PipelineConfig(_Message, frozen=True):
-    """Either ``module`` (``package.module:function``, importable) or ``file`` (a path, with ``function``)."""
+    """One of ``module`` (``package.module:function``, importable), ``file`` (a path of Python, with ``function``, or of
+    SQL, by its ending) and ``sql`` (the text itself)."""
 
     module: str | None = None
     file: str | None = None
+    sql: str | None = None
     function: str = "build"
     parameters: dict[str, str] = {}
 
@@ -219,3 +230,6 @@ EXIT_NOTHING_TO_RESTORE = 4
 """There was state and none of it can be restored; starting empty was not allowed."""
 
 TOKEN_VARIABLE = "EPOCHAL_TOKEN"
+
+POD_ADDRESS_VARIABLE = "EPOCHAL_POD_IP"
+"""Where a driver runs in a pod: its address, which executors connect to."""

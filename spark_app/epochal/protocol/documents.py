@@ -84,6 +84,10 @@ class OperatorState(_Body, frozen=True):
     transaction: dict[str, str] | None = None
     carried_from: EpochField | None = None
 
+    def bytes(self) -> int:
+        """The size of all that it refers to."""
+        return sum(part.bytes for table in self.tables.values() for run in table.runs for part in run.parts)
+
 
 class Manifest(_Body, frozen=True):
     """Makes an epoch real. Self-contained: with it and the Parquet objects that it names, state can be read by any

@@ -251,8 +251,7 @@ def _checkpoint_due(spec: CheckpointSpec, record: Record, observed: Observation,
     if not observed.driver_ready:
         return _Due(False, Reason.DRIVER_NOT_READY, "the driver is not ready")
     if record.last_checkpoint is None or record.last_checkpoint_generation != record.generation:
-        first = record.generation_started + first_delay(spec, record)
-        if now <= first:
+        if now <= next_checkpoint(spec, record):
             return _Due(False, Reason.NOT_DUE, f"the first checkpoint of generation {record.generation} is not due yet")
         reason, message = Reason.FIRST_CHECKPOINT_DUE, f"the first checkpoint of generation {record.generation} is due"
     else:
@@ -264,6 +263,13 @@ def _checkpoint_due(spec: CheckpointSpec, record: Record, observed: Observation,
     if not cleanup_allows_checkpoint(observed.cleanup):
         return _Due(False, Reason.CLEANUP_RUNNING, "deferred: a cleanup is running")
     return _Due(True, reason, message)
+
+
+def next_checkpoint(spec: CheckpointSpec, record: Record) -> Seconds:
+    """No periodic checkpoint begins before this moment."""
+    if record.last_checkpoint is None or record.last_checkpoint_generation != record.generation:
+        return record.generation_started + first_delay(spec, record)
+    return record.last_checkpoint + spec.interval
 
 
 def interval_passed(spec: CheckpointSpec, last_checkpoint: Seconds, now: Seconds) -> bool:

@@ -324,6 +324,7 @@ _BAD_CREDENTIALS = (
 _NO_BUCKET = ("NoSuchBucket", "bucket does not exist", "ContainerNotFound")
 _DENIED = ("AccessDenied", "403 Forbidden", "os error 13", "(os error 1)", "(os error 30)")
 _NO_ANSWER = ("kind: Connect", "dns error", "error trying to connect")
+_METADATA = ("/latest/api/token", "/latest/meta-data/")
 _FULL = ("No space left", "os error 28", "Disk quota exceeded", "os error 122")
 
 
@@ -344,6 +345,13 @@ def _translated(uri: str, kind: str, name: str, error: Exception) -> StoreError:
         return ObjectMissingError(uri, f"has no object {name}")
     if isinstance(error, obstore_errors.PermissionDeniedError | PermissionError) or says(_DENIED):
         return AccessDeniedError(uri, f"does not allow to {what}: check the permissions of key or user ({said})")
+    if says(_METADATA) and says(_NO_ANSWER):
+        # Without keys the client asks the machine for a role. That may be slow to come up, so it is tried again.
+        return StoreUnreachableError(
+            uri,
+            "found no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role "
+            f"(its metadata service does not answer: {said})",
+        )
     if says(_NO_ANSWER):
         return StoreUnreachableError(uri, f"does not answer: check the endpoint and the network ({said})")
     if says(_FULL):

@@ -23,12 +23,12 @@ from epochal.protocol.control import (
 )
 from epochal.protocol.documents import CommitRecord, Manifest, OperatorState, Table
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
-from epochal.protocol.errors import TRANSIENT, StoreError
+from epochal.protocol.errors import StoreError
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import EpochTaken, Fenced, GivenUp, Published, give_up, publish, record_commit
 from epochal.protocol.store import Store
 from epochal.runtime.epoch_run import EpochRun
-from epochal.runtime.errors import OperatorError
+from epochal.runtime.errors import OperatorError, told
 from epochal.runtime.operator import PENDING, SinkOperator
 from epochal.runtime.persistence import Persistence, stored
 from epochal.runtime.source import SourceTask
@@ -65,17 +65,20 @@ class Checkpointer:
         on_fenced: Callable[[Fenced], None],
         on_error: Callable[[BaseException], None],
         on_stopped: Callable[[], None],
+        on_ended: Callable[[CheckpointReport], None],
     ) -> None:
         self._identity = identity
         self._spark = spark
         self._store = store
         self._persistence = persistence
         self._tasks = tasks
-        self._last = last
+        self.last = last
+        """The newest published epoch."""
         self._newest_number = newest_number
         self._on_fenced = on_fenced
         self._on_error = on_error
         self._on_stopped = on_stopped
+        self._on_ended = on_ended
         self._runs: dict[Epoch, EpochRun] = {}
         self._current: EpochRun | None = None
         self._lock = threading.Lock()
@@ -111,7 +114,7 @@ class Checkpointer:
                     message=f"epoch {self._current.barrier.epoch} is in flight",
                 )
             kinds = {name: task.kind for name, task in self._tasks.items()}
-            run = EpochRun(barrier, mine, kinds, self._on_frozen)
+            run = EpochRun(barrier, mine, kinds, self._on_frozen, self._on_ended)
             self._remember(run)
         for source in self._sources():
             threading.Thread(
@@ -133,7 +136,7 @@ class Checkpointer:
             run = self._runs.get(epoch)
             if run is None and epoch > self._newest_number:
                 barrier = CheckpointBarrier(epoch=epoch, min_epoch=epoch, timestamp=0, then_stop=False)
-                run = EpochRun(barrier, self._identity.generation, {}, self._on_frozen)
+                run = EpochRun(barrier, self._identity.generation, {}, self._on_frozen, self._on_ended)
                 self._remember(run)
         if run is None:
             return None
@@ -190,7 +193,7 @@ class Checkpointer:
                 self._publish(run)
         except Exception as error:
             logger.exception("Operator %s could not persist epoch %s", operator, run.barrier.epoch)
-            self._fail(run, f"operator {operator!r}: {error}")
+            self._fail(run, f"operator {operator!r}: {told(error)}")
 
     def _operator_state(self, run: EpochRun, operator: str) -> tuple[OperatorState, int, int]:
         part, task = run.parts[operator], self._tasks[operator]
@@ -223,13 +226,13 @@ class Checkpointer:
 
     def _carried(self, operator: str, watermark: int | None) -> OperatorState:
         """An operator that skipped: its tables are those of the last epoch that had them."""
-        before = None if self._last is None else self._last.operators.get(operator)
-        if before is None or self._last is None:
+        before = None if self.last is None else self.last.operators.get(operator)
+        if before is None or self.last is None:
             return OperatorState(watermark=watermark)
         return OperatorState(
             tables=before.tables,
             watermark=watermark,
-            carried_from=before.carried_from or self._last.epoch,
+            carried_from=before.carried_from or self.last.epoch,
         )
 
     # --- publishing ---
@@ -256,7 +259,7 @@ class Checkpointer:
                 self._fail(run, outcome.message)
                 return
             case Published():
-                self._last = manifest
+                self.last = manifest
         published = manifest.objects()
         for task in self._tasks.values():
             task.context.table_manager.forget_unpublished(manifest.epoch, published)
@@ -288,7 +291,7 @@ class Checkpointer:
         while True:
             try:
                 return give_up(self._store, paths, manifest)
-            except TRANSIENT as error:
+            except StoreError as error:
                 if not self.running:
                     raise
                 logger.warning("Still not known what became of epoch %s: %s", manifest.epoch, error)
@@ -317,7 +320,7 @@ class Checkpointer:
             epoch=run.barrier.epoch,
             generation=self._identity.generation,
             claim=self._identity.claim,
-            parent=NO_EPOCH if self._last is None else self._last.epoch,
+            parent=NO_EPOCH if self.last is None else self.last.epoch,
             min_epoch=run.barrier.min_epoch,
             timestamp=run.barrier.timestamp,
             then_stop=run.barrier.then_stop,

@@ -12,7 +12,7 @@ _UNITS = {
     "min": 60 * 10**6, "minute": 60 * 10**6, "h": 3600 * 10**6, "hour": 3600 * 10**6, "d": 86400 * 10**6,
     "day": 86400 * 10**6, "week": 7 * 86400 * 10**6,
 }  # fmt: skip
-_PART = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*(?![a-z])", re.IGNORECASE)
+_PART = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
 def to_micros(duration: Duration) -> int:
@@ -35,4 +35,5 @@ def to_micros(duration: Duration) -> int:
 
 
 def _unit(name: str) -> int | None:
-    return _UNITS.get(name) or _UNITS.get(name + "s")
+    """A unit, also in the plural. The name as it is comes first: "ms" is no plural of "m"."""
+    return _UNITS.get(name) or _UNITS.get(name.removesuffix("s"))

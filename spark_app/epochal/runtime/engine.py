@@ -7,7 +7,6 @@ import threading
 import uuid
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
 from epochal.protocol.control import (
@@ -18,6 +17,7 @@ from epochal.protocol.control import (
     EXIT_STOPPED,
     CheckpointReport,
     CheckpointRequest,
+    CheckpointState,
     DriverConfig,
     DriverPhase,
     DriverStatus,
@@ -36,11 +36,12 @@ from epochal.runtime.checkpointer import Checkpointer, JobIdentity
 from epochal.runtime.epoch_run import now_micros
 from epochal.runtime.errors import OperatorError, PipelineError, UnreadableStateError
 from epochal.runtime.graph import Graph
-from epochal.runtime.operator import PENDING, OperatorContext, SinkOperator
+from epochal.runtime.metrics import DriverMetrics, Snapshot
+from epochal.runtime.operator import PENDING, JobRef, OperatorContext, SinkOperator
 from epochal.runtime.persistence import Persistence, store_of
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableManager
-from epochal.runtime.tables import union
+from epochal.runtime.tables import storage_level, union
 from epochal.runtime.task import Edge, Task
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class Engine:
 
     def __init__(self, config: DriverConfig) -> None:
         self.config = config
-        self.registry = CollectorRegistry()
+        self.metrics = DriverMetrics(self._snapshot)
         self.exit_code: int | None = None
         self._paths = JobPaths(config.namespace, config.job)
         self._phase = DriverPhase.STARTING
@@ -68,6 +69,7 @@ class Engine:
         self._skipped: dict[str, str] = {}
         self._tasks: dict[str, Task] = {}
         self._edges: list[tuple[str, str]] = []
+        self._job: JobRef | None = None
         self._checkpointer: Checkpointer | None = None
         self._ended = threading.Event()
         self.last_report_read = threading.Event()
@@ -80,9 +82,9 @@ class Engine:
         """Start, run until stopped, failed or fenced, and say how it ended: one of the exit codes."""
         try:
             self._start(spark, graph)
-            while not self._ended.wait(timeout=1.0):
-                for source in self._sources():
-                    source.check_idle()
+            # Not by this thread: a tick may have to wait for an epoch's alignment, and an end must not wait for it.
+            threading.Thread(target=self._tick, name="tick", daemon=True).start()
+            self._ended.wait()
         except MISCONFIGURED as error:
             self._end(EXIT_MISCONFIGURED, DriverPhase.FAILED, str(error))
         except Exception as error:
@@ -92,6 +94,17 @@ class Engine:
             self._shut_down()
         assert self.exit_code is not None
         return self.exit_code
+
+    def _tick(self) -> None:
+        try:
+            while not self._ended.wait(timeout=1.0):
+                for source in self._sources():
+                    source.check_idle()
+                    source.tick()
+        except Exception as error:
+            if not self._ended.is_set():
+                logger.exception("A tick failed")
+                self._on_error(error)
 
     def fail(self, code: int, message: str) -> None:
         self._end(code, DriverPhase.FAILED, message)
@@ -103,7 +116,7 @@ class Engine:
     def _start(self, spark: SparkSession, graph: Graph) -> None:
         """Begin the generation.
 
-        1. Check the graph.
+        1. Check the graph and the settings.
         2. Claim the generation, seal, resolve.
         3. Build the tasks, with the state of the restored epoch; if that cannot be read, with that of an older one.
         4. Commit the restored epoch's sinks, if that is not known to be done.
@@ -112,12 +125,18 @@ class Engine:
         config = self.config
         # Step 1
         graph.check(spark)
+        storage_level(spark)
         self._edges = graph.edges()
         # Step 2
         store = store_of(config.storage)
         resolved = self._usable(start_generation(store, self._paths, self._start_request()))
         if resolved is None:
             return
+        known = resolved.manifest.epoch if isinstance(resolved, Found) else NO_EPOCH
+        newest = newest_epoch_number(store, self._paths, known=known)
+        given_out = max(newest, config.restore.issued)
+        name = f"{config.namespace}/{config.job}"
+        self._job = JobRef(name=name, generation=config.generation, newest_epoch=given_out)
         # Step 3
         persistence = Persistence(spark, config.storage, self._paths, config.generation)
         resolved = self._restore(spark, graph, persistence, resolved)
@@ -129,7 +148,6 @@ class Engine:
             self._commit_restored(resolved.manifest, persistence)
             committed = CommitRecord(epoch=resolved.manifest.epoch, generation=config.generation)
             record_commit(store, self._paths, committed)
-        newest = newest_epoch_number(store, self._paths, known=manifest.epoch if manifest else NO_EPOCH)
         self._checkpointer = Checkpointer(
             identity=JobIdentity(paths=self._paths, generation=config.generation, claim=self._claim),
             spark=spark,
@@ -137,14 +155,15 @@ class Engine:
             persistence=persistence,
             tasks=self._tasks,
             last=manifest,
-            newest_number=max(newest, config.restore.issued),
+            newest_number=given_out,
             on_fenced=lambda fenced: self._end(EXIT_FENCED, DriverPhase.FAILED, fenced.message),
             on_error=self._on_error,
             on_stopped=lambda: self._end(EXIT_STOPPED, DriverPhase.STOPPED, "stopped after its last checkpoint"),
+            on_ended=self.metrics.checkpoint,
         )
         # Step 5
         for source in self._sources():
-            source.start(self._on_error)
+            source.start(self._on_error, self.metrics.batch)
         self._newest_number, self._restored = newest, manifest.epoch if manifest else NO_EPOCH
         self._checkpointer.running = True
         if not self._ended.is_set():
@@ -220,11 +239,13 @@ class Engine:
     def _build(self, spark: SparkSession, graph: Graph, persistence: Persistence, manifest: Manifest | None) -> None:
         self._tasks = {}
         epoch = manifest.epoch if manifest else NO_EPOCH
+        job = self._job
+        assert job is not None
         states = manifest.operators if manifest else {}
         for node in graph.nodes.values():
             state = states.get(node.name, OperatorState())
             tables = TableManager(node.name, spark, persistence.restore_run(epoch), state.tables)
-            context = OperatorContext(name=node.name, spark=spark, table_manager=tables)
+            context = OperatorContext(name=node.name, job=job, spark=spark, table_manager=tables)
             task: Task
             if node.source is not None:
                 task = SourceTask(node.name, node.source, context, self._work_dir / "sources" / node.name)
@@ -232,7 +253,9 @@ class Engine:
                 assert node.operator is not None
                 task = Task(node.name, node.kind, node.operator, context, len(node.inputs))
             for number, source in enumerate(node.inputs):
-                self._tasks[source.node].downstream.append(Edge(source.port, task, number))
+                upstream = self._tasks[source.node]
+                upstream.downstream.append(Edge(source.port, task, number))
+                upstream.context.ports_read.add(source.port)
             self._tasks[node.name] = task
             inputs = [self._tasks[source.node].output_watermark() for source in node.inputs]
             task.restore_watermark(state.watermark, inputs)
@@ -294,8 +317,6 @@ class Engine:
     def start_checkpoint(self, request: CheckpointRequest) -> CheckpointReport | Refusal:
         if self._checkpointer is None:
             return Refusal(reason=RefusalReason.NOT_RUNNING, message="the job is still starting")
-        if request.barrier.then_stop and self._phase is DriverPhase.RUNNING:
-            self._phase = DriverPhase.STOPPING
         return self._checkpointer.start(request)
 
     def checkpoint(self, epoch: Epoch) -> CheckpointReport | None:
@@ -307,6 +328,13 @@ class Engine:
     def abort(self, epoch: Epoch) -> CheckpointReport | None:
         return None if self._checkpointer is None else self._checkpointer.abort(epoch)
 
+    def _phase_now(self) -> DriverPhase:
+        """A driver is stopping while its last checkpoint is under way. One that failed was not the last: the job runs
+        on, and can be asked again."""
+        report = None if self._checkpointer is None else self._checkpointer.newest_report()
+        stopping = report is not None and report.then_stop and report.state is not CheckpointState.FAILED
+        return DriverPhase.STOPPING if self._phase is DriverPhase.RUNNING and stopping else self._phase
+
     def status(self) -> DriverStatus:
         sources = self._sources()
         sinks = [(name, task.operator) for name, task in self._tasks.items()]
@@ -314,7 +342,7 @@ class Engine:
             namespace=self.config.namespace,
             job=self.config.job,
             generation=self.config.generation,
-            phase=self._phase,
+            phase=self._phase_now(),
             started=self._started,
             message=self._message,
             restored_epoch=self._restored,
@@ -327,7 +355,25 @@ class Engine:
                 for name, sink in sinks
                 if isinstance(sink, SinkOperator)
             ),
-            late_rows=sum(task.context.late_rows for task in self._tasks.values()),
+            late_rows=sum(self._late_rows().values()),
+            state_bytes=sum(self._state_bytes().values()),
             checkpoint=None if self._checkpointer is None else self._checkpointer.newest_report(),
             edges=tuple(self._edges),
         )
+
+    def _snapshot(self) -> Snapshot:
+        last = None if self._checkpointer is None else self._checkpointer.last
+        return Snapshot(
+            status=self.status(),
+            epoch=NO_EPOCH if last is None else last.epoch,
+            state_bytes=self._state_bytes(),
+            late_rows=self._late_rows(),
+        )
+
+    def _state_bytes(self) -> dict[str, int]:
+        """In the newest published epoch, by operator."""
+        last = None if self._checkpointer is None else self._checkpointer.last
+        return {} if last is None else {name: state.bytes() for name, state in last.operators.items() if state.tables}
+
+    def _late_rows(self) -> dict[str, int]:
+        return {name: task.context.late_rows for name, task in self._tasks.items() if task.inputs}

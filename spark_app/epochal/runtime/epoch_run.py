@@ -36,7 +36,8 @@ class OperatorPart:
 
 
 class EpochRun:
-    """The bookkeeping of one epoch. ``on_frozen`` is called when an operator's state is frozen and can be persisted."""
+    """The bookkeeping of one epoch. ``on_frozen`` is called when an operator's state is frozen and can be persisted,
+    ``on_ended`` when the epoch is ready or has failed."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class EpochRun:
         generation: Generation,
         kinds: dict[str, str],
         on_frozen: Callable[["EpochRun", str], None],
+        on_ended: Callable[[CheckpointReport], None],
     ) -> None:
         self.barrier = barrier
         self.generation = generation
@@ -51,9 +53,11 @@ class EpochRun:
         self.state = CheckpointState.IN_PROGRESS
         self.message = ""
         self.started = now_micros()
+        self._began = time.monotonic_ns()
         self.finished: int | None = None
         self.done = threading.Event()
         self._on_frozen = on_frozen
+        self._on_ended = on_ended
         self._lock = threading.Lock()
 
     @property
@@ -82,7 +86,7 @@ class EpochRun:
         with self._lock:
             part = self.parts[operator]
             part.state, part.rows, part.bytes = state, rows, written
-            part.events[OperatorEvent.COMPLETED] = now_micros()
+            part.events[OperatorEvent.COMPLETED] = self._now()
             return all(OperatorEvent.COMPLETED in one.events for one in self.parts.values())
 
     def finished_commit(self, operator: str) -> None:
@@ -98,9 +102,10 @@ class EpochRun:
             self.state = state
             self.message = message or self.message
             if state in (CheckpointState.READY, CheckpointState.FAILED):
-                self.finished = now_micros()
+                self.finished = self._now()
         if self.finished is not None:
             self._release()
+            self._on_ended(self.report())
             self.done.set()
         return True
 
@@ -117,7 +122,11 @@ class EpochRun:
 
     def _note(self, operator: str, event: OperatorEvent) -> None:
         with self._lock:
-            self.parts[operator].events.setdefault(event, now_micros())
+            self.parts[operator].events.setdefault(event, self._now())
+
+    def _now(self) -> int:
+        """The time by the clock as it was at the beginning: a clock that is set in between lengthens no span."""
+        return self.started + (time.monotonic_ns() - self._began) // 1000
 
     def report(self) -> CheckpointReport:
         with self._lock:

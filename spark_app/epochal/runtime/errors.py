@@ -1,5 +1,7 @@
 """What a person who wrote a pipeline is told. Every message names the operator."""
 
+import re
+
 
 class PipelineError(Exception):
     """The pipeline cannot work, found before anything starts: a bad name, a wrong column, a dangling graph."""
@@ -9,9 +11,13 @@ class OperatorError(Exception):
     """An operator failed while the job was running."""
 
     def __init__(self, operator: str, error: BaseException) -> None:
-        super().__init__(f"operator {operator!r} failed: {_told(error)}")
+        super().__init__(f"operator {operator!r} failed: {told(error)}")
         self.operator = operator
         self.error = error
+
+
+class UnavailableError(Exception):
+    """What an operator needs does not answer now. A later generation may find it, so the job is not wrong."""
 
 
 class UnreadableStateError(Exception):
@@ -22,8 +28,49 @@ class JobStoppingError(Exception):
     """Raised into a source's batch that came after the last barrier: the batch belongs to nobody."""
 
 
-def _told(error: BaseException) -> str:
-    """The first lines of an error: Spark's messages carry whole stack traces."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    text = "\n".join(lines[:4]) or type(error).__name__
+def lost_state(error: BaseException) -> bool:
+    """Whether a run is gone with the executor that held it."""
+    return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
+
+
+LOST_STATE = (
+    "an executor was lost, and with it state that only this executor held: the next generation restores the newest "
+    "epoch (with spark.epochal.stateReplicas of 2 the job would have gone on)"
+)
+
+
+def told(error: BaseException) -> str:
+    """What an error says, on one line: Spark's messages carry the stack traces of two languages."""
+    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
+    if lost_state(error):
+        return LOST_STATE
+    if any(line.startswith("An exception was thrown from the Python worker") for line in lines):
+        text = _told_by_worker(lines)
+    elif lines and lines[0].startswith("An error occurred while calling"):
+        text = _told_by_java(lines)
+    else:
+        # Spark's own errors may end with the plan.
+        said = [line.strip() for line in lines if not line.startswith(("==", "'", "+-", "JVM"))]
+        text = " ".join(said[:4])
+    text = text or type(error).__name__
     return text if len(text) <= 1000 else text[:1000] + "…"
+
+
+def _told_by_worker(lines: list[str]) -> str:
+    """The last line of the traceback, and where in the user's function that was."""
+    said = [line for line in lines if not line.startswith((" ", "\t", "Traceback"))][-1]
+    if ours := _OURS.match(said):
+        return said[ours.end() :]
+    where = [match for line in lines if (match := _FRAME.match(line))]
+    return said + (f" ({where[-1][1]}:{where[-1][2]}, in {where[-1][3]})" if where else "")
+
+
+def _told_by_java(lines: list[str]) -> str:
+    """The exception, and what it was caused by in the first place."""
+    said = [_EXCEPTION.sub("", line) for line in lines[1:] if line.startswith((": ", "Caused by: "))]
+    return " ".join(dict.fromkeys((said[0], said[-1]))) if said else lines[0]
+
+
+_FRAME = re.compile(r'  File "(.+)", line (\d+), in (\S+)')
+_OURS = re.compile(r"epochal(\.\w+)+: ")
+_EXCEPTION = re.compile(r"^(: |Caused by: )((\w+\.)+\w*(Exception|Error): )?")

@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from epochal.protocol.paths import check_label
-from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import MAIN, Operator, SinkOperator
+from epochal.runtime.errors import OperatorError, PipelineError, UnavailableError, told
+from epochal.runtime.operator import MAIN, ROW_KIND, Operator, SinkOperator
 from epochal.runtime.source import SourceSpec
 
 OutputSchemas = dict[str, StructType]
@@ -81,16 +81,23 @@ class Graph:
             if node.source is not None:
                 return {MAIN: node.source.read().schema}
             frames = [spark.createDataFrame([], schemas[source.node][source.port]) for source in node.inputs]
+            if node.operator is not None and not node.operator.takes_changelog:
+                _refuse_changelog(frames)
             return {port: frame.schema for port, frame in node.schema_of(frames).items()}
         except PipelineError as error:
             raise PipelineError(f"operator {node.name!r}: {error}") from error
+        except UnavailableError as error:
+            raise OperatorError(node.name, error) from error
         except Exception as error:
-            raise PipelineError(f"operator {node.name!r}: {_first_lines(error)}") from error
+            raise PipelineError(f"operator {node.name!r}: {told(error)}") from error
 
     def edges(self) -> list[tuple[str, str]]:
         return [(source.node, node.name) for node in self.nodes.values() for source in node.inputs]
 
 
-def _first_lines(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(("'", "+-", "JVM"))]
-    return " ".join(lines[:3]) or type(error).__name__
+def _refuse_changelog(frames: list[DataFrame]) -> None:
+    if any(ROW_KIND in frame.columns for frame in frames):
+        raise PipelineError(
+            f"the input is a changelog (it has a column {ROW_KIND!r}), and only aggregate can take rows back: "
+            "aggregate it first, or rename that column if it means something else"
+        )

@@ -1,6 +1,7 @@
 """What an operator is: the contract that the built-in ones and those of users share."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -11,18 +12,37 @@ from epochal.runtime.tables import Run
 MAIN = "main"
 PENDING = "pending"
 """The table that a sink's rows wait in."""
+ROW_KIND = "row_kind"
+"""The column that makes a stream a changelog: whether a row is added or taken back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRef:
+    """Whose operator it is: what a sink writes beside its rows, so that a commit made again is known."""
+
+    name: str
+    """``namespace/job``"""
+    generation: int
+    newest_epoch: int
+    """The highest epoch number that the job had given out when this generation began."""
 
 
 class OperatorContext:
     """What an operator may use. It belongs to one operator and is valid only inside that operator's methods."""
 
-    def __init__(self, *, name: str, spark: SparkSession, table_manager: TableManager) -> None:
+    def __init__(self, *, name: str, job: JobRef, spark: SparkSession, table_manager: TableManager) -> None:
         self.name = name
+        self.job = job
         self.spark = spark
         self.table_manager = table_manager
         self.watermark: int | None = None
         self.late_rows = 0
+        self.ports_read: set[str] = set()
         self._send: Callable[[DataFrame, str], None] | None = None
+
+    def is_read(self, port: str) -> bool:
+        """Whether anything is downstream of this output: work for nobody can be left out."""
+        return port in self.ports_read
 
     def emit(self, frame: DataFrame, port: str = MAIN) -> None:
         """Send rows downstream. ``port`` names a side output."""
@@ -38,6 +58,9 @@ class Operator:
     is gone after a restart. Tables are asked for in :meth:`on_start`, by name.
     """
 
+    takes_changelog = True
+    """Whether rows that take others back may come. Who counts each row as one more cannot take them."""
+
     def on_start(self, ctx: OperatorContext) -> None:
         """Called once, before the first batch, with restored tables."""
 
@@ -47,6 +70,9 @@ class Operator:
 
     def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
         """No row with an event time before ``watermark`` (microseconds) is expected any more. It only grows."""
+
+    def on_tick(self, ctx: OperatorContext) -> None:
+        """Called about once a second between batches, and while there are none: for what goes by the clock."""
 
     def output_watermark(self, watermark: int) -> int:
         """The watermark that downstream may rely on, given this operator's own."""

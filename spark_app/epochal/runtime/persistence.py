@@ -12,12 +12,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.protocol.control import StorageConfig
 from epochal.protocol.documents import Run as StoredRun
-from epochal.protocol.documents import RunPart, Table
+from epochal.protocol.documents import RunPart
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import TRANSIENT, StoreError
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.store import Exists, Store, StoreOptions, open_store
-from epochal.runtime.errors import UnreadableStateError
+from epochal.runtime.errors import UnreadableStateError, told
+from epochal.runtime.table_manager import RestoreRun
 from epochal.runtime.tables import Run
 
 SMALL_RUN = 50_000
@@ -53,17 +54,17 @@ class Persistence:
         run.parts, run.persisted = parts, epoch
         return parts
 
-    def read(self, stored: StoredRun, epoch: Epoch) -> Run:
+    def read(self, stored: StoredRun, epoch: Epoch, partitioned_by: list[str] | None = None) -> Run:
         """Bring a stored run back, spread over as many partitions as there are cores now.
 
         Objects that are gone or damaged are an :class:`UnreadableStateError`; a store that does not answer is not.
         """
         try:
-            run = self._materialised(stored)
+            run = self._materialised(stored, partitioned_by)
         except Exception as error:
             if any(kind.__name__ in f"{type(error).__name__} {error}" for kind in TRANSIENT):
                 raise
-            raise UnreadableStateError(f"{stored.parts[0].object} …: {_told(error)}") from error
+            raise UnreadableStateError(f"{stored.parts[0].object} …: {told(error)}") from error
         expected = sum(part.rows for part in stored.parts)
         if run.rows != expected:
             raise UnreadableStateError(f"{stored.parts[0].object} … have {run.rows} rows, not the {expected} written")
@@ -71,26 +72,19 @@ class Persistence:
         run.parts, run.persisted = stored.parts, epoch
         return run
 
-    def _materialised(self, stored: StoredRun) -> Run:
+    def _materialised(self, stored: StoredRun, partitioned_by: list[str] | None) -> Run:
         schema = from_arrow_schema(self._schema(stored.parts[0].object))
         objects = [(part.object,) for part in stored.parts]
         slices = max(1, min(len(objects), self._spark.sparkContext.defaultParallelism))
         names = self._spark.createDataFrame(objects, "object string").repartition(slices)
         frame = names.mapInArrow(_reader(self._storage), schema)
-        return Run.materialise(frame)
+        return Run.materialise(frame.repartition(*partitioned_by) if partitioned_by else frame)
 
-    def restore_run(self, epoch: Epoch) -> Callable[[Table, int], Run]:
-        return lambda table, index: self.read(table.runs[index], epoch)
+    def restore_run(self, epoch: Epoch) -> RestoreRun:
+        return lambda table, index, partitioned_by: self.read(table.runs[index], epoch, partitioned_by)
 
     def _schema(self, name: str) -> pa.Schema:
         return pq.read_schema(io.BytesIO(store_of(self._storage).get(name)))
-
-
-def _told(error: Exception) -> str:
-    """The line of a Spark error that says what happened in the Python worker."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "Error:" in line or "Invalid:" in line]
-    return (told or lines or [type(error).__name__])[-1][:300]
 
 
 def stored(run: Run) -> StoredRun:

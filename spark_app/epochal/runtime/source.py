@@ -71,6 +71,7 @@ class SourceTask(Task):
         self._rate = 0.0
         self._batch_seconds = 0.0
         self._on_error: Callable[[BaseException], None] = lambda _: None
+        self._on_batch_end: Callable[[str, float], None] = lambda *_: None
 
     # --- starting ---
 
@@ -80,8 +81,9 @@ class SourceTask(Task):
         watermark = self.context.watermark
         self._max_time = None if watermark is None else watermark + self.spec.delay
 
-    def start(self, on_error: Callable[[BaseException], None]) -> None:
-        self._on_error = on_error
+    def start(self, on_error: Callable[[BaseException], None], on_batch_end: Callable[[str, float], None]) -> None:
+        """``on_batch_end`` is given this source's name and how many seconds the batch took."""
+        self._on_error, self._on_batch_end = on_error, on_batch_end
         frame = self.spec.read()
         if not frame.isStreaming:
             raise OperatorError(self.name, ValueError("a source must read a stream: use spark.readStream"))
@@ -168,7 +170,7 @@ class SourceTask(Task):
         if self.spec.event_time is not None:
             metrics["newest"] = F.max(micros(F.col(self.spec.event_time)))
         observed = Observed(frame, metrics)
-        with BatchScope() as scope:
+        with BatchScope(abandoned=lambda: self._stopping) as scope:
             self._send(scope, observed.frame, "main")
             seen = observed.get()
             self._note(seen, time.perf_counter() - began)
@@ -177,6 +179,7 @@ class SourceTask(Task):
                 self._is_idle = False
                 self.forward_watermark(scope)
         self._batch_seconds = time.perf_counter() - began
+        self._on_batch_end(self.name, self._batch_seconds)
 
     def _note(self, seen: dict[str, Any], seconds: float) -> None:
         rows = int(seen["rows"])
@@ -190,8 +193,10 @@ class SourceTask(Task):
         self._rate = rate if self._rate == 0.0 else (1 - SMOOTHING) * self._rate + SMOOTHING * rate
 
     def check_idle(self) -> None:
-        """Called now and then: a source that brought no row for long does not hold back the others' watermark."""
-        if self._is_idle or self.finished or self.spec.event_time is None:
+        """Called now and then: a source that brought no row for long does not hold back the others' watermark.
+
+        A bounded one is never idle: it has rows until it ends, however long Spark takes to come to them."""
+        if self._is_idle or self.finished or self.spec.bounded or self.spec.event_time is None:
             return
         if time.monotonic() - self._last_rows < self.spec.idle_after or not self._lock.acquire(blocking=False):
             return
@@ -199,6 +204,16 @@ class SourceTask(Task):
             with BatchScope() as scope:
                 self._is_idle = True
                 self.forward_watermark(scope, idle=True)
+        finally:
+            self._lock.release()
+
+    def tick(self) -> None:
+        """Called now and then: what goes by the clock must not wait for rows. A batch in flight is enough of a tick."""
+        if self._held or self._stopping or not self._lock.acquire(blocking=False):
+            return
+        try:
+            with BatchScope(abandoned=lambda: self._stopping) as scope:
+                self.forward_tick(scope)
         finally:
             self._lock.release()
 

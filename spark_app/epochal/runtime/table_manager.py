@@ -4,13 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from epochal.protocol.documents import Table
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import check_label
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.tables import GlobalTable, KeyedTimeTable, Run
+
+RestoreRun = Callable[[Table, int, list[str] | None], Run]
+"""Brings back a stored table's run of that number, partitioned by the given columns."""
 
 
 @dataclass(slots=True)
@@ -39,9 +42,7 @@ class Snapshot:
 class TableManager:
     """The tables of one operator."""
 
-    def __init__(
-        self, operator: str, spark: SparkSession, restore_run: Callable[[Table, int], Run], stored: dict[str, Table]
-    ) -> None:
+    def __init__(self, operator: str, spark: SparkSession, restore_run: RestoreRun, stored: dict[str, Table]) -> None:
         self._operator = operator
         self._spark = spark
         self._stored = stored
@@ -50,13 +51,19 @@ class TableManager:
         self._global: dict[str, GlobalTable] = {}
         self._released: list[Run] = []
 
-    def keyed_time_table(self, name: str, *, restore: bool = True) -> KeyedTimeTable:
-        """The table of that name, with what the restored epoch has of it (unless ``restore`` is False)."""
+    def keyed_time_table(
+        self, name: str, *, restore: bool = True, partitioned_by: list[str] | None = None
+    ) -> KeyedTimeTable:
+        """The table of that name, with what the restored epoch has of it (unless ``restore`` is False).
+
+        If all that is appended comes out of a ``groupBy`` of the same columns, name them in ``partitioned_by``:
+        restored rows are then laid out alike, and Spark can group runs together without moving a row.
+        """
         if name not in self._keyed:
             self._check_new(name)
             table = self._keyed[name] = KeyedTimeTable(name, self._release_later)
             if restore:
-                table.runs = [run.hold() for run in self._stored_runs(name, "KeyedTime")]
+                table.runs = [run.hold() for run in self._stored_runs(name, "KeyedTime", partitioned_by)]
         return self._keyed[name]
 
     def global_table(self, name: str) -> GlobalTable:
@@ -87,6 +94,12 @@ class TableManager:
             if run.persisted and run.persisted < epoch and any(part.object not in published for part in parts):
                 run.parts = None
 
+    def for_this_batch(self, frame: DataFrame) -> Run:
+        """Rows that a batch needs more than once: computed now, and let go when the batch is done."""
+        run = Run.materialise(frame).hold()
+        self._release_later(run)
+        return run
+
     def take_dropped(self) -> list[Run]:
         """What tables dropped since the last call: to be released when nothing lazy refers to it any more."""
         dropped, self._released = self._released, []
@@ -95,7 +108,7 @@ class TableManager:
     def _release_later(self, run: Run) -> None:
         self._released.append(run)
 
-    def _stored_runs(self, name: str, kind: str) -> list[Run]:
+    def _stored_runs(self, name: str, kind: str, partitioned_by: list[str] | None = None) -> list[Run]:
         stored = self._stored.get(name)
         if stored is None:
             return []
@@ -104,7 +117,7 @@ class TableManager:
                 f"operator {self._operator!r}: table {name!r} is a {kind} table now, but the restored epoch has it as "
                 f"{stored.kind}: use another name for the new table"
             )
-        return [self._restore_run(stored, index) for index in range(len(stored.runs))]
+        return [self._restore_run(stored, index, partitioned_by) for index in range(len(stored.runs))]
 
     def _check_new(self, name: str) -> None:
         check_label("table", name)

@@ -11,17 +11,23 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from epochal.protocol.documents import RunPart
 from epochal.protocol.epochs import NO_EPOCH, Epoch
+from epochal.runtime.errors import PipelineError
 from epochal.runtime.observed import Observed, micros
 
 MERGE_AT = 8
 """So many runs of one tier become one of the next: few runs to read, and each row is rewritten once a tier."""
 
 TIER_FACTOR = 8
+
+REPLICAS = "spark.epochal.stateReplicas"
+"""Setting: on how many executors each run is held. With one (the default), losing an executor ends the driver."""
+_POSSIBLE_REPLICAS = ("1", "2", "3")
 
 _sequence = itertools.count(1)
 
@@ -38,9 +44,12 @@ class Run:
         max_time: int | None = None,
         parts: tuple[RunPart, ...] | None = None,
         persisted: Epoch = NO_EPOCH,
+        held: DataFrame | None = None,
     ) -> None:
+        """``held`` is what Spark holds, if ``frame`` is only a part or another view of it."""
         self.number = next(_sequence)
         self.frame = frame
+        self._held = frame if held is None else held
         self.rows = rows
         self.min_time = min_time
         self.max_time = max_time
@@ -55,9 +64,7 @@ class Run:
         metrics = {"rows": F.count(F.lit(1))}
         if time is not None:
             metrics |= {"min_time": F.min(micros(time)), "max_time": F.max(micros(time))}
-        observed = Observed(frame, metrics)
-        held = observed.frame.localCheckpoint(eager=True)
-        seen = observed.get()
+        held, seen = materialise(frame, metrics)
         return cls(held, rows=seen["rows"], min_time=seen.get("min_time"), max_time=seen.get("max_time"))
 
     def hold(self) -> "Run":
@@ -70,7 +77,26 @@ class Run:
             self._holders -= 1
             gone = self._holders == 0
         if gone:
-            unpersist(self.frame)
+            unpersist(self._held)
+
+    def view(self, frame: DataFrame) -> None:
+        """Let readers see ``frame``, which is made of this run's own, in its place."""
+        self.frame = frame
+
+
+def materialise(frame: DataFrame, metrics: dict[str, Column]) -> tuple[DataFrame, dict[str, Any]]:
+    """Compute the frame by one job, let Spark hold it, and learn the metrics on the way."""
+    observed = Observed(frame, metrics)
+    held = observed.frame.localCheckpoint(eager=True, storageLevel=storage_level(frame.sparkSession))
+    return held, observed.get()
+
+
+def storage_level(spark: SparkSession) -> StorageLevel:
+    """Memory, then disk; on as many executors as the job says."""
+    replicas = spark.conf.get(REPLICAS, "1") or "1"
+    if replicas not in _POSSIBLE_REPLICAS:
+        raise PipelineError(f"{REPLICAS} is {replicas!r}: give a number from 1 to {len(_POSSIBLE_REPLICAS)}")
+    return StorageLevel(useDisk=True, useMemory=True, useOffHeap=False, deserialized=True, replication=int(replicas))
 
 
 def unpersist(frame: DataFrame) -> None:
@@ -97,7 +123,10 @@ class KeyedTimeTable:
 
     def append(self, frame: DataFrame, time: Column | None = None) -> Run:
         """Add rows. ``time`` is their event time: it decides when they expire."""
-        run = Run.materialise(frame, time)
+        return self.add(Run.materialise(frame, time))
+
+    def add(self, run: Run) -> Run:
+        """Add a run that was made elsewhere; one without rows is let go when the batch is done."""
         if run.rows:
             self.runs.append(run.hold())
         else:
@@ -128,18 +157,33 @@ class KeyedTimeTable:
     def clear(self) -> None:
         self._keep([])
 
-    def merge_small(self, merged: Callable[[DataFrame], DataFrame], time: Column | None = None) -> None:
-        """Merge runs in tiers. ``merged`` may combine rows that belong together and drop expired ones."""
+    def merge_small(
+        self,
+        merged: Callable[[DataFrame], DataFrame],
+        time: Column | None = None,
+        *,
+        oldest: Callable[[DataFrame], DataFrame] | None = None,
+    ) -> None:
+        """Merge runs in tiers. ``merged`` may combine rows that belong together and drop expired ones. ``oldest`` is
+        called instead where nothing older is left outside: what only hides older rows can go then."""
         while small := self._full_tier():
             frame = union(run.frame for run in small)
             assert frame is not None
-            run = Run.materialise(merged(frame), time)
             chosen = {id(one) for one in small}
+            merging = oldest if oldest is not None and self._nothing_older(chosen) else merged
+            run = Run.materialise(merging(frame), time)
+            if time is None:
+                run.min_time, run.max_time = _earliest(small), _latest(small)
             where = next(index for index, one in enumerate(self.runs) if id(one) in chosen)
             left = [one for one in self.runs if id(one) not in chosen]
             if run.rows:
                 left.insert(where, run.hold())
             self._keep(left)
+
+    def _nothing_older(self, chosen: set[int]) -> bool:
+        newest = _latest(run for run in self.runs if id(run) in chosen)
+        left = [run.min_time for run in self.runs if id(run) not in chosen]
+        return newest is not None and all(time is not None and time > newest for time in left)
 
     def _full_tier(self) -> list[Run] | None:
         tiers: dict[int, list[Run]] = {}
@@ -153,6 +197,14 @@ class KeyedTimeTable:
             if id(run) not in kept:
                 self._release_later(run)
         self.runs = runs
+
+
+def _earliest(runs: Iterable[Run]) -> int | None:
+    return min((run.min_time for run in runs if run.min_time is not None), default=None)
+
+
+def _latest(runs: Iterable[Run]) -> int | None:
+    return max((run.max_time for run in runs if run.max_time is not None), default=None)
 
 
 def _tier(rows: int) -> int:

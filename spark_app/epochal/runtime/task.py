@@ -9,11 +9,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.runtime.epoch_run import EpochRun
-from epochal.runtime.errors import JobStoppingError, OperatorError, UnreadableStateError
+from epochal.runtime.errors import JobStoppingError, OperatorError, PipelineError, UnreadableStateError, lost_state
 from epochal.runtime.operator import Operator, OperatorContext
 from epochal.runtime.tables import Run
 
@@ -27,6 +29,22 @@ class BatchScope:
     arrived, because rows sent downstream are lazy and may still read it."""
 
     dropped: list[Run] = field(default_factory=list)
+    emitted: list[tuple[str, DataFrame]] = field(default_factory=list)
+    """What operators sent downstream, in order."""
+    abandoned: Callable[[], bool] = lambda: False
+    """Whether nobody waits for it any more: then Spark's jobs fail because they were told to end."""
+
+    def culprit(self, operator: str, error: Exception) -> str:
+        """Whose fault an error in ``operator`` is. Rows are lazy: a function that fails does so where its rows are
+        first needed, so the first operator whose rows cannot be computed is the one. A function that fails now and
+        then may work this time; then it stays unknown."""
+        if isinstance(error, PySparkException | Py4JError) and not (lost_state(error) or self.abandoned()):
+            for name, frame in self.emitted:
+                try:
+                    frame.write.format("noop").mode("overwrite").save()
+                except Exception:
+                    return name
+        return operator
 
     def __enter__(self) -> "BatchScope":
         return self
@@ -65,7 +83,7 @@ class Task:
     def run_start(self) -> None:
         try:
             self.operator.on_start(self.context)
-        except UnreadableStateError:
+        except (UnreadableStateError, PipelineError):
             raise
         except Exception as error:
             raise OperatorError(self.name, error) from error
@@ -82,6 +100,7 @@ class Task:
 
     def _send(self, scope: BatchScope, frame: DataFrame, port: str) -> None:
         edges = [edge for edge in self.downstream if edge.port == port]
+        scope.emitted.append((self.name, frame))
         if len(edges) > 1:
             # Each branch would compute these rows again.
             run = Run.materialise(frame).hold()
@@ -99,7 +118,7 @@ class Task:
         except (OperatorError, JobStoppingError):
             raise
         except Exception as error:
-            raise OperatorError(self.name, error) from error
+            raise OperatorError(scope.culprit(self.name, error), error) from error
         finally:
             context._send = None
             # Rows sent downstream may still be lazy, and read what was dropped: it goes when the batch is done.
@@ -147,6 +166,18 @@ class Task:
     def forward_watermark(self, scope: BatchScope, *, idle: bool = False) -> None:
         for edge in self.downstream:
             edge.task.receive_watermark(self.output_watermark(), edge.channel, scope, idle=idle)
+
+    # --- the clock ---
+
+    def receive_tick(self, channel: int, scope: BatchScope) -> None:
+        with self._free:
+            if channel not in self._delivered:
+                self._run(scope, lambda: self.operator.on_tick(self.context))
+                self.forward_tick(scope)
+
+    def forward_tick(self, scope: BatchScope) -> None:
+        for edge in self.downstream:
+            edge.task.receive_tick(edge.channel, scope)
 
     # --- barriers ---
 

@@ -1,0 +1,189 @@
+"""Keyed Arrow functions with state and timers.
+
+State is a table of versions, one row a key, partitioned by the key. A batch is one job: its rows are gathered by key,
+find the newest version of their key's state, and go through the user's function. What that gave, output and changed
+state, is held once: the table has a view of the state in it, and the output is a view, too.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, LongType, StructField, StructType
+
+from epochal.operators.keyed_rows import OUT, ROWS, KeyedCall
+from epochal.operators.keyed_state import KeyedFunction, Now, StateSpec, TimerKind
+from epochal.operators.keys import KEY, with_key
+from epochal.operators.versions import VERSION, VersionTable, reached, with_newest
+from epochal.runtime.epoch_run import now_micros
+from epochal.runtime.errors import PipelineError
+from epochal.runtime.observed import Observed
+from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.tables import materialise
+from epochal.runtime.task import MAX_WATERMARK
+
+KINDS: tuple[TimerKind, ...] = ("event", "processing")
+AT_ONCE, NEVER = -(2**62), 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Schemas:
+    """What a keyed function's frames look like. ``stored`` is a key's state without key and version; ``result`` is all
+    that comes out of the executors, rows of output and rows of state."""
+
+    output: StructType
+    state: StructType
+    stored: StructType
+    result: StructType
+
+    @classmethod
+    def of(cls, key: DataType, output: StructType, specs: dict[str, StateSpec]) -> "Schemas":
+        state = StructType([StructField(name, state_type(spec)) for name, spec in specs.items()])
+        stored = StructType(
+            [
+                StructField("expires", LongType()),
+                *(StructField(f"{kind}_timers", ArrayType(LongType())) for kind in KINDS),
+                StructField("state", state),
+            ]
+        )
+        result = [StructField(KEY, key, nullable=False), StructField(VERSION, LongType()), *stored]
+        return cls(output, state, stored, StructType([*result, StructField(OUT, output)]))
+
+
+class ApplyInArrowOperator(Operator):
+    """Calls a user's function for each key of a batch, and for each timer that is due."""
+
+    def __init__(
+        self,
+        function: KeyedFunction | type[KeyedFunction],
+        *,
+        keys: list[str],
+        schema: StructType,
+        state: dict[str, StateSpec],
+        event_time: str | None,
+    ) -> None:
+        self._function = function
+        self._keys = keys
+        self._schema = schema
+        self._specs = state
+        self._event_time = event_time
+        self._schemas: Schemas | None = None
+        self._table: VersionTable | None = None
+        self._next: dict[TimerKind, int] = dict.fromkeys(KINDS, NEVER)
+        """No timer is due before."""
+
+    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
+        key = with_key(frames[0], self._keys).schema[KEY].dataType
+        self._schemas = Schemas.of(key, self._schema, self._specs)
+        return {MAIN: frames[0].sparkSession.createDataFrame([], self._schema)}
+
+    def on_start(self, ctx: OperatorContext) -> None:
+        self._table = VersionTable(ctx.table_manager.keyed_time_table("state", partitioned_by=[KEY]))
+        for run in self._table.runs:
+            run.view(self._as_declared(run.frame, ctx.name))
+            self._next = dict.fromkeys(KINDS, AT_ONCE)
+
+    # --- rows and timers ---
+
+    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+        rows = F.collect_list(F.struct(*frame.columns)).alias(ROWS)
+        self._call(with_key(frame, self._keys).groupBy(KEY).agg(rows), ctx, now=_now(ctx.watermark))
+        self.on_tick(ctx)
+
+    def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
+        self._fire("event", _now(watermark), watermark, ctx)
+
+    def on_tick(self, ctx: OperatorContext) -> None:
+        now = _now(ctx.watermark)
+        self._fire("processing", now, now.clock, ctx)
+
+    def _fire(self, kind: TimerKind, now: Now, until: int, ctx: OperatorContext) -> None:
+        """Call the function for the keys that may have a timer that is due. No job if there can be none."""
+        assert self._table is not None
+        state = self._table.read()
+        if state is None or self._next[kind] > until:
+            return
+        first = _first(kind)
+        later = Observed(state, {"next": F.min(F.when(~reached(first, until), first))})
+        due = later.frame.where(reached(first, until)).select(KEY).distinct()
+        self._next[kind] = NEVER
+        self._call(due, ctx, now=now, fires=kind)
+        self._expect(kind, later.get()["next"])
+
+    def _call(self, keys: DataFrame, ctx: OperatorContext, *, now: Now, fires: TimerKind | None = None) -> None:
+        """Call the function for these keys, by one job, and keep what it left as state."""
+        assert self._table is not None
+        assert self._schemas is not None
+        schemas, time_zone = self._schemas, ctx.spark.conf.get("spark.sql.session.timeZone")
+        call = KeyedCall(
+            function=self._function,
+            specs=self._specs,
+            now=now,
+            fires=fires,
+            event_time=self._event_time,
+            output=to_arrow_schema(schemas.output, timezone=time_zone),
+            result=to_arrow_schema(schemas.result, timezone=time_zone),
+        )
+        known = with_newest(keys, self._table.read(), schemas.stored)
+        result = known.mapInArrow(call, schemas.result).repartition(KEY)
+        metrics = {"rows": F.count(VERSION)} | {kind: F.min(_first(kind)) for kind in KINDS}
+        held, seen = materialise(result, metrics)
+        state = held.where(F.col(VERSION).isNotNull()).select(KEY, VERSION, *schemas.stored.names)
+        self._table.add(state, rows=seen["rows"], held=held, at=now.clock)
+        for kind in KINDS:
+            self._expect(kind, seen[kind])
+        ctx.emit(held.where(F.col(VERSION).isNull()).select(f"{OUT}.*"))
+        self._table.merge(gone=reached(F.col("expires"), now.clock))
+
+    def _expect(self, kind: TimerKind, at: int | None) -> None:
+        if at is not None:
+            self._next[kind] = min(self._next[kind], at)
+
+    # --- restored state ---
+
+    def _as_declared(self, frame: DataFrame, name: str) -> DataFrame:
+        """A restored run with the state that is declared now: new state is empty, and what is not declared any more is
+        left out."""
+        assert self._schemas is not None
+        key, state = self._schemas.result[KEY].dataType, self._schemas.state
+        kept_key, kept = frame.schema[KEY].dataType, frame.schema["state"].dataType
+        assert isinstance(kept, StructType)
+        if kept_key.simpleString() != key.simpleString():
+            raise PipelineError(
+                f"operator {name!r}: its keys are {key.simpleString()} now, and its state was kept by "
+                f"{kept_key.simpleString()}: use another name for the new operator"
+            )
+        fields: list[Column] = []
+        for field in state:
+            if field.name not in kept.names:
+                fields.append(F.lit(None).cast(field.dataType).alias(field.name))
+                continue
+            if (before := kept[field.name].dataType.simpleString()) != field.dataType.simpleString():
+                raise PipelineError(
+                    f"operator {name!r}: state {field.name!r} is {field.dataType.simpleString()} now, and the restored "
+                    f"epoch has it as {before}: use another name for the new state"
+                )
+            fields.append(F.col("state")[field.name].alias(field.name))
+        return frame if kept.names == state.names else frame.withColumn("state", F.struct(*fields))
+
+
+def state_type(spec: StateSpec) -> DataType:
+    """How state is stored: each value with the time when it expires."""
+    entry = f"value: {spec.value}, expires: bigint"
+    stored = {
+        "value": f"struct<{entry}>",
+        "list": f"array<struct<{entry}>>",
+        "map": f"array<struct<key: {spec.key}, {entry}>>",
+    }[spec.kind]
+    return DataType.fromDDL(stored)
+
+
+def _now(watermark: int | None) -> Now:
+    ended = watermark is not None and watermark >= MAX_WATERMARK
+    return Now(clock=now_micros(), watermark=watermark, ended=ended)
+
+
+def _first(kind: TimerKind) -> Column:
+    """The key's next timer; null if it has none."""
+    return F.get(f"{kind}_timers", F.lit(0))

@@ -1,0 +1,45 @@
+"""Rows before and after a moment, and rows that come too late.
+
+A watermark is another number in every batch. As a plain literal it would be part of the code that Spark generates, so
+that each batch would be compiled anew and run cold; inside a struct it is data to Spark, like a long list's values.
+"""
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from epochal.runtime.observed import micros
+from epochal.runtime.operator import OperatorContext
+from epochal.runtime.tables import KeyedTimeTable, Run
+
+
+def at_least(time: Column, bound: int) -> Column:
+    """Whether ``time`` (microseconds) is ``bound`` or later. Nothing is so of a time that is null."""
+    return F.struct(time.alias("t")) >= F.struct(F.lit(bound).cast("long").alias("t"))
+
+
+def before(time: Column, bound: int) -> Column:
+    """Whether ``time`` (microseconds) is before ``bound``, or null."""
+    return F.struct(time.alias("t")) < F.struct(F.lit(bound).cast("long").alias("t"))
+
+
+def append_on_time(
+    table: KeyedTimeTable,
+    frame: DataFrame,
+    time: Column,
+    ctx: OperatorContext,
+    *,
+    on_late: Callable[[DataFrame], None] = lambda _: None,
+) -> Run:
+    """Add a batch's rows to a table, without those older than the watermark: these are late, counted, and given to
+    ``on_late``. It takes a second job only if there are any."""
+    added = table.append(frame, time)
+    watermark = ctx.watermark
+    if watermark is None or added.min_time is None or added.min_time >= watermark:
+        return added
+    table.drop([added])
+    kept = table.append(added.frame.where(at_least(micros(time), watermark)), time)
+    ctx.late_rows += added.rows - kept.rows
+    on_late(added.frame.where(before(micros(time), watermark)))
+    return kept

@@ -1,0 +1,119 @@
+"""Aggregates that take rows back: over a changelog, and with a changelog as the result.
+
+A changelog's rows say by ``row_kind`` what they do to a result: ``+I`` adds a row, ``-U`` takes back the old one and
+``+U`` brings the new one, ``-D`` takes a row back for good. Each batch writes its keys' whole partials as a new
+version, with the old ones beside them for the result: what is taken back is exactly what was given.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
+
+from epochal.operators.aggregates import ROWS, Aggregation
+from epochal.operators.keys import KEY, key_columns, with_key
+from epochal.operators.versions import STORED, VERSION, VersionTable, with_newest
+from epochal.runtime.epoch_run import now_micros
+from epochal.runtime.errors import PipelineError
+from epochal.runtime.operator import MAIN, ROW_KIND, Operator, OperatorContext
+from epochal.runtime.tables import materialise
+
+_FRESH, _BEFORE, _SIDES = "__fresh", "__before", "__sides"
+
+
+class ChangelogAggregateOperator(Operator):
+    """Aggregates per key that are kept whole. ``changelog`` says that the input is one, ``retractions`` that the result
+    shall be one."""
+
+    def __init__(self, *, keys: list[str], aggregates: dict[str, Column], changelog: bool, retractions: bool) -> None:
+        self._keys = keys
+        self._aggregates = aggregates
+        self._changelog = changelog
+        self._retractions = retractions
+        self._aggregation: Aggregation | None = None
+        self._parts = StructType()
+        self._table: VersionTable | None = None
+
+    def on_start(self, ctx: OperatorContext) -> None:
+        self._table = VersionTable(ctx.table_manager.keyed_time_table("keys", partitioned_by=[KEY]))
+
+    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+        assert self._table is not None
+        assert self._aggregation is not None
+        changed = self._changed(self._aggregation, frame, self._table.read())
+        held, seen = materialise(changed, {"rows": F.count(F.lit(1))})
+        self._table.add(held.drop(_BEFORE), rows=seen["rows"], held=held, at=now_micros())
+        if seen["rows"]:
+            ctx.emit(self._result(self._aggregation, held))
+        self._table.merge(gone=F.col(ROWS) <= 0)
+
+    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
+        frame = frames[0]
+        if self._changelog and not isinstance(_type_of(frame, ROW_KIND), StringType):
+            raise PipelineError(
+                f"a changelog has a column {ROW_KIND!r} with '+I', '-U', '+U' or '-D': keep it, or say changelog=False"
+            )
+        if self._retractions and ROW_KIND in (*self._keys, *self._aggregates):
+            raise PipelineError(f"the column {ROW_KIND!r} is added by retractions=True: use another name")
+        aggregation = self._aggregation = Aggregation(
+            [KEY],
+            self._aggregates,
+            with_key(frame, self._keys),
+            count_rows=True,
+            sign=_sign() if self._changelog else None,
+        )
+        if aggregation.keeps_rows:
+            raise PipelineError(
+                "with retractions only aggregates are possible whose partials can be merged: "
+                "sum, count, min, max, avg, the standard deviations and variances, count_distinct, bool_and, bool_or"
+            )
+        partial = aggregation.partial(with_key(frame, self._keys))
+        self._parts = partial.drop(KEY).schema
+        return {MAIN: self._result(aggregation, self._changed(aggregation, frame, None))}
+
+    def _changed(self, aggregation: Aggregation, frame: DataFrame, state: DataFrame | None) -> DataFrame:
+        """The new partials of all keys of the batch, and as ``__before`` the old ones; null if there were none."""
+        names = self._parts.names
+        added = aggregation.partial(with_key(frame, self._keys)).select(KEY, F.struct(*names).alias(_FRESH))
+        known = with_newest(added, state, self._parts)
+        old = F.struct(*(F.col(STORED)[name].alias(name) for name in names))
+        before = F.when(F.col(STORED).isNotNull(), old)
+        version = F.coalesce(F.col(STORED)[VERSION], F.lit(0).cast("long")) + 1
+        both = known.select(
+            KEY, version.alias(VERSION), before.alias(_BEFORE), F.explode(F.array(before, _FRESH)).alias(_SIDES)
+        ).where(F.col(_SIDES).isNotNull())
+        carried = [F.first(name).alias(name) for name in (VERSION, _BEFORE)]
+        flat = both.select(KEY, VERSION, _BEFORE, f"{_SIDES}.*")
+        return flat.groupBy(KEY).agg(*aggregation.merges, *carried).select(KEY, VERSION, *names, _BEFORE)
+
+    def _result(self, aggregation: Aggregation, changed: DataFrame) -> DataFrame:
+        if not self._retractions:
+            return changed.select(*key_columns(self._keys), *aggregation.results())
+        new = changed.select(
+            KEY, _BEFORE, F.struct(*aggregation.results()).alias("new"), (F.col(ROWS) > 0).alias("is_there")
+        )
+        was_there = F.coalesce(F.col(ROWS) > 0, F.lit(False))
+        sides = new.select(KEY, "new", "is_there", f"{_BEFORE}.*").select(
+            KEY, "new", "is_there", F.struct(*aggregation.results()).alias("old"), was_there.alias("was_there")
+        )
+        was, now = F.col("was_there"), F.col("is_there")
+        gone = F.when(was & ~now, "-D").when(was & ~F.col("new").eqNullSafe(F.col("old")), "-U")
+        come = F.when(now & ~was, "+I").when(now & ~F.col("new").eqNullSafe(F.col("old")), "+U")
+        changes = F.array(_change(gone, "old"), _change(come, "new"))
+        spread = sides.select(KEY, F.explode(changes).alias("c")).where(F.col("c")[ROW_KIND].isNotNull())
+        values = [F.col("c")["row"][name].alias(name) for name in self._aggregates]
+        return spread.select(F.col("c")[ROW_KIND].alias(ROW_KIND), *key_columns(self._keys), *values)
+
+
+def _change(kind: Column, row: str) -> Column:
+    return F.struct(kind.alias(ROW_KIND), F.col(row).alias("row"))
+
+
+def _sign() -> Column:
+    kind = F.col(ROW_KIND)
+    text = F.concat(F.lit(f"{ROW_KIND} is "), F.coalesce(kind, F.lit("null")), F.lit(", and not +I, -U, +U or -D"))
+    wrong = F.raise_error(text).cast("int")
+    return F.when(kind.isin("+I", "+U"), F.lit(1)).when(kind.isin("-U", "-D"), F.lit(-1)).otherwise(wrong)
+
+
+def _type_of(frame: DataFrame, column: str) -> object:
+    return frame.schema[column].dataType if column in frame.columns else None

@@ -1,0 +1,69 @@
+"""Keys as one column, so that state stays where it is.
+
+Runs that are partitioned by the same column are grouped and joined without moving a row. A struct is never null even
+where its fields are: a filter that Spark would add for nullable keys makes it forget the partitioning, and null keys
+find each other as in a ``GROUP BY``.
+"""
+
+from collections.abc import Iterable
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from epochal.runtime.errors import PipelineError
+
+KEY = "__key"
+_ALONE = "__alone"
+
+
+def with_key(frame: DataFrame, keys: list[str]) -> DataFrame:
+    """With the key; that of all rows alike where there are no columns to tell them apart."""
+    return frame.withColumn(KEY, F.struct(*keys) if keys else F.struct(F.lit(True).alias("all")))
+
+
+def key_columns(keys: list[str]) -> list[Column]:
+    return [F.col(KEY)[key].alias(key) for key in keys]
+
+
+def with_join_key(frame: DataFrame, keys: list[str], *, side: int, more: Iterable[Column] = ()) -> DataFrame:
+    """The key of one side of a join, in place of the columns that it is made of. Rows with a null among them have no
+    partner, as in any join: they are marked with their side, so that those of both sides do not find each other."""
+    unknown = reduce(lambda one, other: one | other, [F.col(key).isNull() for key in keys])
+    alone = F.when(unknown, F.lit(side)).alias(_ALONE)
+    return frame.withColumn(KEY, F.struct(*keys, *more, alone)).drop(*keys)
+
+
+def as_they_came(rows: DataFrame, keys: list[str], columns: list[str]) -> DataFrame:
+    """Rows of one side of a join with the columns that they had before they got a key."""
+    return rows.select(*(F.col(KEY)[name].alias(name) if name in keys else F.col(name) for name in columns))
+
+
+def check_columns(frame: DataFrame, columns: Iterable[str], *, of: str = "the stream") -> None:
+    missing = [column for column in columns if column not in frame.columns]
+    if missing:
+        raise PipelineError(f"{of} has no column {', '.join(map(repr, missing))}; it has {', '.join(frame.columns)}")
+
+
+def check_new_columns(frame: DataFrame, columns: Iterable[str]) -> None:
+    """What an operator adds must not be there already."""
+    there = [column for column in columns if column in frame.columns]
+    if there:
+        raise PipelineError(f"the stream has a column {', '.join(map(repr, there))} already: rename it before")
+
+
+def check_sides(left: DataFrame, right: DataFrame, keys: Iterable[str], *, names: tuple[str, str]) -> None:
+    """The two sides of a join share their keys, of the same types, and no other column."""
+    for frame, name in zip((left, right), names, strict=True):
+        check_columns(frame, keys, of=name)
+    for key in keys:
+        types = [frame.schema[key].dataType.simpleString() for frame in (left, right)]
+        if types[0] != types[1]:
+            raise PipelineError(
+                f"key {key!r} is {types[0]} in {names[0]} and {types[1]} in {names[1]}: cast one of them"
+            )
+    both = (set(left.columns) & set(right.columns)) - set(keys)
+    if both:
+        raise PipelineError(
+            f"both sides have the columns {', '.join(sorted(both))}: rename them on one side, or make them keys"
+        )

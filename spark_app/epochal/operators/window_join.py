@@ -1,0 +1,91 @@
+"""Windowed join: rows of two streams with the same keys in the same window, when the window is over."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from epochal.operators.join import LATE_SIDES, OUTER, SIDES
+from epochal.operators.keys import KEY, as_they_came, check_new_columns, check_sides, key_columns, with_join_key
+from epochal.operators.panes import END, PANE, START, Panes, after, pane_time
+from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.tables import KeyedTimeTable
+
+
+class WindowJoinOperator(Operator):
+    """Keeps the rows of both sides by pane and key, and joins those of a window once the watermark has passed its end.
+
+    A row is late when the watermark had passed the end of its last window before the row's batch came: it is counted,
+    and goes to the port of its side.
+    """
+
+    takes_changelog = False
+
+    def __init__(
+        self, *, event_times: tuple[str, str], size: int, slide: int | None, keys: list[str], how: str
+    ) -> None:
+        self._event_times = event_times
+        self._panes = Panes(size, slide or size)
+        self._keys = keys
+        self._how = how
+        self._tables: list[KeyedTimeTable] = []
+        self._empty: list[DataFrame] = []
+
+    def on_start(self, ctx: OperatorContext) -> None:
+        self._tables = [ctx.table_manager.keyed_time_table(side, partitioned_by=[KEY]) for side in SIDES]
+
+    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+        table = self._tables[channel]
+        added = table.append(self._keyed(frame, channel).repartition(KEY), pane_time())
+        over = self._panes.last_over(ctx.watermark)
+        if over is not None and added.min_time is not None and added.min_time <= over:
+            # They stay where they are: no window that they belong to is emitted again.
+            late = added.frame.where(F.col(PANE) <= over)
+            ctx.late_rows += late.count()
+            if ctx.is_read(LATE_SIDES[channel]):
+                ctx.emit(as_they_came(late, self._keys, frame.columns), LATE_SIDES[channel])
+        table.merge_small(lambda rows: rows if over is None else after(rows, over), pane_time())
+
+    def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
+        ends = self._panes.due([run for table in self._tables for run in table.runs], watermark, ctx.watermark)
+        if ends:
+            first, last = ends[0] - self._panes.size, ends[-1] - self._panes.length
+            rows = [table.read(since=first, until=last) for table in self._tables]
+            # A side without rows matters only if rows of the other one come out alone.
+            left, right = (found if found is not None else self._empty[side] for side, found in enumerate(rows))
+            if any(found is not None and (other is not None or outer) for found, other, outer in self._ways(rows)):
+                ctx.emit(self._closed(left, right, ends))
+        for table in self._tables:
+            table.expire(before=watermark - self._panes.size + 1)
+
+    def output_watermark(self, watermark: int) -> int:
+        return self._panes.next_start(watermark)
+
+    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
+        for frame in frames:
+            check_new_columns(frame, (START, END))
+        check_sides(frames[0], frames[1], self._keys, names=("the left stream", "the right stream"))
+        self._empty = [self._keyed(frame, side) for side, frame in enumerate(frames)]
+        joined = self._closed(self._empty[0], self._empty[1], range(0))
+        return {MAIN: joined, **dict(zip(LATE_SIDES, frames, strict=True))}
+
+    def _ways(self, rows: list[DataFrame | None]) -> list[tuple[DataFrame | None, DataFrame | None, bool]]:
+        """Each side's rows, those of the other side, and whether the former come out without the latter."""
+        return [(rows[side], rows[1 - side], OUTER[self._how][side]) for side in (0, 1)]
+
+    def _keyed(self, frame: DataFrame, channel: int) -> DataFrame:
+        outer = OUTER[self._how][channel]
+        known = frame.dropna(subset=[self._event_times[channel], *(() if outer else self._keys)])
+        paned = known.withColumn(PANE, self._panes.of(self._event_times[channel]))
+        return with_join_key(paned, self._keys, side=channel, more=[F.col(PANE)])
+
+    def _closed(self, left: DataFrame, right: DataFrame, ends: range) -> DataFrame:
+        joined = self._in_windows(left, ends).join(self._in_windows(right, ends), KEY, self._how)
+        others = [name for name in joined.columns if name != KEY]
+        end = self._panes.end(F.col(KEY)[PANE])
+        return joined.select(*self._panes.columns(end), *key_columns(self._keys), *others)
+
+    def _in_windows(self, rows: DataFrame, ends: range) -> DataFrame:
+        """Rows with their window in the key. That of a tumbling window is there already, and nothing moves."""
+        due = self._panes.windows(rows, ends)
+        if not self._panes.tumbling:
+            due = due.withColumn(KEY, F.col(KEY).withField(PANE, F.col(PANE)))
+        return due.drop(PANE)

@@ -1,0 +1,102 @@
+"""Aggregates with retractions, and aggregates of those, against Spark batch and plain Python over the same rows."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from epochal.pipeline import Pipeline
+from epochal.runtime import tables
+from tests.runtime.streaming import FedJob, Rows, batches_of, ordered
+
+
+def table_of(changes: Rows) -> Rows:
+    """What a changelog's rows leave, to the last digit: each row that is taken back must have been given."""
+    table: Counter[tuple[Any, ...]] = Counter()
+    for kind, *row in changes:
+        table[tuple(row)] += 1 if kind in ("+I", "+U") else -1
+    assert not -table
+    return list((+table).elements())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_aggregate_of_an_aggregate_equals_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(tables, "MERGE_AT", 3)
+    chance = random.Random(seed)
+    orders: Rows = [(chance.choice("abcdefgh"), chance.choice([None, chance.random()])) for _ in range(60)]
+
+    def build(p: Pipeline, job: FedJob) -> None:
+        first = {"n": F.count("*"), "total": F.sum("amount"), "most": F.max("amount")}
+        users = job.source(p, "orders", "user string, amount double").aggregate(
+            "users", keys=["user"], aggregates=first, retractions=True
+        )
+        job.collect("users-out", users)
+        counts = {"users": F.count("user"), "total": F.sum("total"), "mean": F.avg("n")}
+        job.collect("counts-out", users.aggregate("counts", keys=["n"], aggregates=counts, retractions=True))
+
+    job = FedJob(spark, build, tmp_path)
+    job.play({"orders": batches_of(orders, chance, most=20)}, chance, losses=1)
+
+    per_user: dict[str, list[float | None]] = {}
+    for user, amount in orders:
+        per_user.setdefault(user, []).append(amount)
+    known = {user: [amount for amount in amounts if amount is not None] for user, amounts in per_user.items()}
+    users = [
+        (user, len(amounts), sum(known[user]) if known[user] else None, max(known[user], default=None))
+        for user, amounts in per_user.items()
+    ]
+    assert ordered(table_of(job.exact("users-out"))) == ordered(users)
+    counts = []
+    for n in {row[1] for row in users}:
+        totals = [row[2] for row in users if row[1] == n]
+        sums = [total for total in totals if total is not None]
+        counts.append((n, len(totals), sum(sums) if sums else None, float(n)))
+    assert ordered(table_of(job.exact("counts-out"))) == ordered(counts)
+
+
+def test_a_changelog_from_elsewhere_leaves_what_was_not_taken_back(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(3)
+    events: Rows = []
+    held: Rows = []
+    for _ in range(60):
+        if held and chance.random() < 0.4:
+            events.append(("-D", *held.pop(chance.randrange(len(held)))))
+        else:
+            held.append((chance.choice("xyz"), chance.choice([None, *range(5)])))
+            events.append(("+I", *held[-1]))
+
+    def build(p: Pipeline, job: FedJob) -> None:
+        events = job.source(p, "events", "row_kind string, k string, v long")
+        sums = {"n": F.count("*"), "known": F.count("v"), "v": F.sum("v"), "mean": F.avg("v")}
+        job.collect("out", events.aggregate("sums", keys=["k"], aggregates=sums, changelog=True))
+
+    job = FedJob(spark, build, tmp_path)
+    job.start()
+    for part in (events[:25], events[25:]):
+        job.feed("events", part)
+        job.checkpoint()
+    job.crash()
+    newest = {row[0]: row[1:] for row in job.exact("out")}
+    for key in "xyz":
+        values = [value for k, value in held if k == key]
+        there = [value for value in values if value is not None]
+        mean = sum(there) / len(there) if there else None
+        assert newest[key] == (len(values), len(there), sum(there) if there else None, mean)
+
+
+def test_a_row_kind_that_nobody_knows_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    def build(p: Pipeline, job: FedJob) -> None:
+        outside = job.source(p, "events", "row_kind string, k string")
+        job.collect("out", outside.aggregate("n", keys=["k"], aggregates={"n": F.count("*")}, changelog=True))
+
+    job = FedJob(spark, build, tmp_path)
+    job.start()
+    with pytest.raises(Exception, match=r"operator 'n' failed: .*row_kind is U, and not \+I, -U, \+U or -D"):
+        job.feed("events", [("+I", "a"), ("U", "a")])
+    job.crash()
