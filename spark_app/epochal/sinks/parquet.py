@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import DataFrame
 
 from epochal.protocol.control import StorageConfig
-from epochal.protocol.store import Store, StoreOptions, open_store
+from epochal.protocol.store import Store
 from epochal.runtime.operator import OperatorContext
 from epochal.runtime.pending import PendingSink
 from epochal.runtime.persistence import store_of
@@ -23,24 +23,22 @@ class ParquetSink(PendingSink):
 
     needs_frame = False
 
-    def __init__(self, uri: str, storage: StorageConfig) -> None:
+    def __init__(self, output: StorageConfig, storage: StorageConfig) -> None:
         super().__init__()
-        self._uri = uri.rstrip("/")
+        self._output = output
         self._storage = storage
+        store_of(output)  # what cannot be opened is told before the start
 
     def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> int:
         names = {name: f"epoch-{epoch:010d}-{number:05d}.parquet" for number, name in enumerate(sorted(objects))}
-        source, target = store_of(self._storage), self._target()
+        source, target = store_of(self._storage), store_of(self._output)
         with ThreadPoolExecutor(max_workers=8) as pool:
             list(pool.map(lambda name: self._copy(source, name, target, names[name]), names))
         return len(names)
 
-    def _target(self) -> Store:
-        return open_store(self._uri, StoreOptions(endpoint=self._storage.endpoint, region=self._storage.region))
-
     def _copy(self, source: Store, name: str, target: Store, new_name: str) -> None:
-        if self._uri.startswith("file://") and self._storage.uri.startswith("file://"):
-            _link(Path(urlsplit(self._storage.uri).path) / name, Path(urlsplit(self._uri).path) / new_name)
+        if self._output.uri.startswith("file://") and self._storage.uri.startswith("file://"):
+            _link(Path(urlsplit(self._storage.uri).path) / name, Path(urlsplit(self._output.uri).path) / new_name)
         else:
             target.create(new_name, source.get(name))
 

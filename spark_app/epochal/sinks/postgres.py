@@ -1,0 +1,152 @@
+"""Rows into a table of PostgreSQL, exactly once: an epoch's rows and its number are one transaction."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from epochal.protocol.control import StorageConfig
+from epochal.runtime.errors import PipelineError
+from epochal.runtime.operator import MAIN, OperatorContext
+from epochal.sinks.postgres_target import PostgresTarget, connect, explained
+from epochal.sinks.recorded import Recorded, RecordedSink, check_fence, check_life, patiently
+
+EPOCHS = "epochal_epochs"
+"""The table, beside the target, in which each sink has a row."""
+
+_MAKE_EPOCHS = sql.SQL(
+    "CREATE TABLE IF NOT EXISTS {} (job text NOT NULL, operator text NOT NULL, epoch bigint NOT NULL, "
+    "generation bigint NOT NULL, committed_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (job, operator))"
+)
+_STAGE = sql.Identifier("epochal_rows")
+
+
+class PostgresSink(RecordedSink):
+    """Copies an epoch's rows into the table, or merges them by key, over one connection of the driver."""
+
+    def __init__(self, target: PostgresTarget, storage: StorageConfig) -> None:
+        super().__init__(storage)
+        self._target = target
+        self._epochs = sql.Identifier(*target.schema, EPOCHS)
+        self._as_json: frozenset[str] = frozenset()
+
+    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
+        self._as_json = self._target.check(frames[0].schema)
+        return {MAIN: frames[0]}
+
+    def on_start(self, ctx: OperatorContext) -> None:
+        """Take over from older generations: from here on they can commit nothing here."""
+        super().on_start(ctx)
+        try:
+            self._make_epochs()
+            with connect(self._target) as db:
+                check_life(self._lock_row(db, ctx), ctx, remedy=self._remedy(ctx))
+                change = sql.SQL("UPDATE {} SET generation = %s WHERE job = %s AND operator = %s")
+                db.execute(change.format(self._epochs), (ctx.job.generation, ctx.job.name, ctx.name))
+        except psycopg.Error as error:
+            raise explained(error, self._target) from error
+
+    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+        columns = [F.to_json(name).alias(name) if name in self._as_json else F.col(name) for name in frame.columns]
+        super().process(frame.select(columns), ctx, channel)
+
+    def write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
+        return patiently(
+            lambda: self._write(epoch, objects, ctx),
+            # A lost answer to COMMIT among them: the next try finds the epoch there.
+            transient=(psycopg.OperationalError,),
+        )
+
+    def _write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
+        """One transaction.
+
+        1. Lock this sink's row; is the epoch there, or a newer generation?
+        2. The rows.
+        3. The epoch's number. Then COMMIT.
+        """
+        with connect(self._target) as db:
+            # Step 1
+            recorded = self._lock_row(db, ctx)
+            check_fence(recorded, ctx)
+            if recorded.epoch >= epoch:
+                return False
+            # Step 2
+            if self._target.keys:
+                self._merge(db, objects)
+            else:
+                self._copy(db, objects, self._target.identifier)
+            # Step 3
+            change = sql.SQL("UPDATE {} SET epoch = %s, committed_at = now() WHERE job = %s AND operator = %s")
+            db.execute(change.format(self._epochs), (epoch, ctx.job.name, ctx.name))
+        return True
+
+    def _copy(self, db: psycopg.Connection, objects: list[str], into: sql.Identifier) -> None:
+        names = self.schema(objects).names
+        columns = sql.SQL(", ").join(map(sql.Identifier, names))
+        with db.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(into, columns)) as copy:
+            for batch in self.batches(objects):
+                values: list[list[Any]] = [batch.column(name).to_pylist() for name in names]
+                for row in zip(*values, strict=True):
+                    copy.write_row(row)
+
+    def _merge(self, db: psycopg.Connection, objects: list[str]) -> None:
+        """Of rows with equal keys the last one counts: PostgreSQL changes no row twice in one statement."""
+        names = self.schema(objects).names
+        columns = sql.SQL(", ").join(map(sql.Identifier, names))
+        keys = sql.SQL(", ").join(map(sql.Identifier, self._target.keys))
+        stage = sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA")
+        db.execute(stage.format(_STAGE, columns, self._target.identifier))
+        number = sql.SQL("ALTER TABLE {} ADD COLUMN epochal_number bigint GENERATED ALWAYS AS IDENTITY")
+        db.execute(number.format(_STAGE))
+        self._copy(db, objects, _STAGE)
+        merge = sql.SQL(
+            "INSERT INTO {target} ({columns}) SELECT {columns} FROM (SELECT DISTINCT ON ({keys}) * FROM {stage} "
+            "ORDER BY {keys}, epochal_number DESC) AS newest ON CONFLICT ({keys}) {change}"
+        )
+        change = _change([name for name in names if name not in self._target.keys])
+        db.execute(
+            merge.format(target=self._target.identifier, columns=columns, keys=keys, stage=_STAGE, change=change)
+        )
+
+    # --- the epoch table ---
+
+    def _make_epochs(self) -> None:
+        with connect(self._target) as db:
+            # Two jobs that start together would both see that the table is missing.
+            db.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (EPOCHS,))
+            found = db.execute("SELECT to_regclass(%s)", (self._epochs.as_string(db),)).fetchone()
+            if found == (None,):
+                try:
+                    db.execute(_MAKE_EPOCHS.format(self._epochs))
+                except psycopg.errors.InsufficientPrivilege as error:
+                    statement = _MAKE_EPOCHS.format(self._epochs).as_string(db)
+                    raise PipelineError(
+                        f"{self._target} may not make the table in which epochs are noted; let somebody do it who may, "
+                        f"and grant SELECT, INSERT and UPDATE on it: {statement}"
+                    ) from error
+
+    def _lock_row(self, db: psycopg.Connection, ctx: OperatorContext) -> Recorded:
+        key = ctx.job.name, ctx.name
+        make = sql.SQL("INSERT INTO {} (job, operator, epoch, generation) VALUES (%s, %s, 0, 0) ON CONFLICT DO NOTHING")
+        db.execute(make.format(self._epochs), key)
+        read = sql.SQL("SELECT epoch, generation FROM {} WHERE job = %s AND operator = %s FOR UPDATE")
+        row = db.execute(read.format(self._epochs), key).fetchone()
+        assert row is not None
+        return Recorded(epoch=row[0], generation=row[1])
+
+    def _remedy(self, ctx: OperatorContext) -> str:
+        table = ".".join((*self._target.schema, EPOCHS))
+        return (
+            "If its rows may stay, forget the epoch: "
+            f"DELETE FROM {table} WHERE job = '{ctx.job.name}' AND operator = '{ctx.name}'"
+        )
+
+
+def _change(columns: Sequence[str]) -> sql.Composable:
+    if not columns:
+        return sql.SQL("DO NOTHING")
+    each = [sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in columns]
+    return sql.SQL("DO UPDATE SET {}").format(sql.SQL(", ").join(each))

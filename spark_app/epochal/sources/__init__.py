@@ -1,0 +1,1 @@
+"""Sources of events that need no other system."""

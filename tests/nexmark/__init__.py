@@ -1,0 +1,1 @@
+"""Tests of the Nexmark generator and queries."""
