@@ -29,6 +29,7 @@ class Job:
     script: dict[str, str] = field(default_factory=dict)
     checkpoint: dict[str, object] = field(default_factory=lambda: {"interval": "300ms", "timeout": "5s"})
     restart: dict[str, object] = field(default_factory=lambda: {"backoff": "100ms"})
+    driver_module: str = "tests.support.fake_driver"
 
     def __post_init__(self) -> None:
         self.manifest = self.path / "job.yaml"
@@ -47,7 +48,7 @@ class Job:
         process = subprocess.Popen(
             [sys.executable, "-m", "epochal.cli", "run", "job.yaml", *arguments],
             cwd=self.path,
-            env={**os.environ, **environment()},
+            env={**os.environ, **environment(self.driver_module)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -99,8 +100,8 @@ class Job:
             end = until
 
 
-def environment() -> Mapping[str, str]:
-    return {DRIVER_MODULE_VARIABLE: "tests.support.fake_driver", "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+def environment(driver_module: str) -> Mapping[str, str]:
+    return {DRIVER_MODULE_VARIABLE: driver_module, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
 
 def finished(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, str]:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from epochal.cli import main
+from epochal.cli import commands
 from epochal.cli.epochs import rows
 from epochal.cli.targets import Target
 from epochal.protocol.barrier import CheckpointBarrier
@@ -65,7 +65,7 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def epochal(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
+    return CliRunner().invoke(commands, arguments)
 
 
 def ok(*arguments: str) -> str:
@@ -84,7 +84,7 @@ def refused(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", [[], *([name] for name in main.commands), ["savepoint", "create"], ["savepoint", "list"]]
+    "command", [[], *([name] for name in commands.commands), ["savepoint", "create"], ["savepoint", "list"]]
 )
 def test_everything_has_help(command: list[str]) -> None:
     assert "Usage:" in ok(*command, "--help")
@@ -100,7 +100,7 @@ def test_each_option_says_what_it_is_for() -> None:
             for below in command.commands.values():
                 check(below)
 
-    check(main)
+    check(commands)
 
 
 def test_checkpoints_are_listed_newest_first(store: str, manifest: Path) -> None:

@@ -48,7 +48,7 @@ def tick(reason: Reason | LifeReason, message: str) -> Tick:
     )
     seen = Seen(driver=DriverUp(generation=Generation(2), status=STATUS))
     step = Step(action=Nothing(), job=record, reason=reason, message=message)
-    return Tick(seen=seen, step=step, changed=True)
+    return Tick(before=None, seen=seen, step=step)
 
 
 def test_lines() -> None:

@@ -1,9 +1,12 @@
 """The command line. ``epochal run`` gives a job on this machine what the operator gives it in a cluster."""
 
+import signal
+
 import click
 
 from epochal import __version__
 from epochal.cli.cleanup import cleanup
+from epochal.cli.explain import explain
 from epochal.cli.history import checkpoints, savepoint, status, timeline, validate
 from epochal.cli.inspect import inspect_state
 from epochal.cli.run import run
@@ -11,9 +14,16 @@ from epochal.cli.run import run
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="epochal")
-def main() -> None:
+def commands() -> None:
     """Checkpoints for PySpark streaming that are separate from micro-batches."""
 
 
-for command in (run, status, checkpoints, inspect_state, timeline, savepoint, validate, cleanup):
-    main.add_command(command)
+for command in (run, status, checkpoints, inspect_state, timeline, savepoint, validate, explain, cleanup):
+    commands.add_command(command)
+
+
+def main() -> None:
+    # A Ctrl-C that nobody listens for ends the process as it ends any other, and is never taken for a failed job.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    commands()

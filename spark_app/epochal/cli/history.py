@@ -132,9 +132,13 @@ def timeline(target: Target, output: Path, last: int) -> None:
 def validate(manifest: Path) -> None:
     """Check a job's MANIFEST by the same rules as a cluster, without one.
 
-    Fields that a cluster would drop in silence are errors here.
+    Fields that a cluster would drop in silence are errors here. A pipeline in SQL is planned, so that what cannot be
+    streamed is told with its place in the text.
     """
-    spec: JobSpec = load_job(manifest).spec
+    job = load_job(manifest)
+    if job.is_sql:
+        job.plan()
+    spec: JobSpec = job.spec
     click.echo(f"{manifest}: {spec.namespace}/{spec.name} is valid")
 
 

@@ -38,7 +38,7 @@ from epochal.protocol.store import Store, StoreOptions, open_store
 from epochal_operator.driver_client import DriverClient
 from epochal_operator.job import JobSpec
 from epochal_operator.lifecycle import DriverAbsent, DriverEnded, JobRecord
-from epochal_operator.reconcile import DriverAlive
+from epochal_operator.reconcile import DriverAlive, Tick
 
 DRIVER_GRACE = 5.0
 KEPT_DRIVERS = 5
@@ -129,6 +129,10 @@ class LocalBackend:
 
     def load(self) -> JobRecord | None:
         return self.directory.load_record()
+
+    def write_ahead(self, tick: Tick) -> None:
+        if tick.changed:
+            self.store(tick.step.job)
 
     def store(self, job: JobRecord) -> None:
         write_atomically(self.directory.record, msgspec.json.encode(job))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -11,6 +11,9 @@ from epochal.cli.errors import UserError
 from epochal.protocol.control import PipelineConfig, StorageConfig
 from epochal_operator.job import JobSpec, parse_job
 from epochal_operator.schema import KIND, ManifestError
+
+if TYPE_CHECKING:
+    from epochal.sql.plan import Plan
 
 DEFAULT_STATE_DIR = Path(".epochal")
 
@@ -23,6 +26,32 @@ class LocalJob:
     path: Path
     program: str | None = None
 
+    @property
+    def is_sql(self) -> bool:
+        pipeline = self.spec.pipeline
+        where = pipeline.config_map.key if pipeline.config_map else pipeline.file or ""
+        return pipeline.sql is not None or where.endswith(".sql")
+
+    def plan(self) -> "Plan":
+        """What the job's SQL is planned onto; one who wrote it wrong is told where."""
+        from epochal.runtime.errors import PipelineError
+        from epochal.sql.script import plan_text
+
+        pipeline = self.spec.pipeline
+        text = self.program if self.program is not None else pipeline.sql
+        where = str(self.path)
+        if text is None:
+            target = self._file()
+            where = str(target)
+            try:
+                text = target.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise UserError(f"{target} cannot be read: {error}") from error
+        try:
+            return plan_text(text, pipeline.parameters)
+        except PipelineError as error:
+            raise UserError(f"{where}: the SQL cannot be run: {error}") from error
+
     def storage(self, state_dir: Path) -> StorageConfig:
         if self.spec.storage is not None:
             return self.spec.storage.config
@@ -33,15 +62,18 @@ class LocalJob:
         pipeline = self.spec.pipeline
         if self.program is not None:
             directory.mkdir(parents=True, exist_ok=True)
-            target = directory / "pipeline.py"
+            target = directory / f"pipeline{'.sql' if self.is_sql else '.py'}"
             target.write_text(self.program, encoding="utf-8")
             return pipeline.config(str(target))
         if pipeline.file is not None:
-            target = (self.path.parent / pipeline.file).resolve()
-            if not target.is_file():
-                raise UserError(f"{self.path}: spec.pipeline.file: there is no file {target}")
-            return pipeline.config(str(target))
+            return pipeline.config(str(self._file()))
         return pipeline.config()
+
+    def _file(self) -> Path:
+        target = (self.path.parent / (self.spec.pipeline.file or "")).resolve()
+        if not target.is_file():
+            raise UserError(f"{self.path}: spec.pipeline.file: there is no file {target}")
+        return target
 
 
 def load_job(path: Path, parameters: Sequence[str] = ()) -> LocalJob:
@@ -63,9 +95,21 @@ def load_job(path: Path, parameters: Sequence[str] = ()) -> LocalJob:
     return job
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that is set twice, as a cluster does: YAML itself forbids it, and PyYAML takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is set twice", key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+        return super().construct_mapping(node, deep)
+
+
 def _documents(path: Path) -> list[Mapping[str, Any]]:
     try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        documents = list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=_StrictLoader))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

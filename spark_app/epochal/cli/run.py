@@ -64,6 +64,8 @@ def _run(
     plain: bool,
 ) -> int:
     job = load_job(manifest, parameters)
+    if job.is_sql:
+        job.plan()  # a wrong text is told at once, and not by a driver's log
     directory = JobDirectory(state_dir, job.spec.namespace, job.spec.name)
     pipeline = job.pipeline(directory.root)
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from epochal.cli.view import seconds_of, size
-from epochal.protocol.control import CheckpointReport, CheckpointState, OperatorEvent, OperatorReport
+from epochal.protocol.control import SPANS, CheckpointReport, CheckpointState, OperatorReport
 from epochal_operator.durations import format_duration
 
 WIDTH = 1080
@@ -21,13 +21,7 @@ NOTES = 150
 ROW = 22
 BAR = 12
 
-_Event = OperatorEvent
-SPANS = (
-    ("alignment", _Event.STARTED_ALIGNMENT, _Event.STARTED_CHECKPOINTING, "#e9b44c"),
-    ("sync", _Event.STARTED_CHECKPOINTING, _Event.FINISHED_SYNC, "#d1495b"),
-    ("async", _Event.FINISHED_SYNC, _Event.COMPLETED, "#3d7ea6"),
-    ("committing", _Event.COMPLETED, _Event.FINISHED_COMMIT, "#4f9d69"),
-)
+_COLOURS = {"alignment": "#e9b44c", "sync": "#d1495b", "async": "#3d7ea6", "committing": "#4f9d69"}
 _STATE_COLOURS = {
     CheckpointState.READY: "#4f9d69",
     CheckpointState.FAILED: "#c0392b",
@@ -58,8 +52,8 @@ class Span:
 def spans(report: CheckpointReport, operator: OperatorReport) -> list[Span]:
     """An operator's part in a checkpoint, in order."""
     found = []
-    for name, first, second, colour in SPANS:
-        begin = operator.events.get(first)
+    for name, (first, second) in SPANS.items():
+        colour, begin = _COLOURS[name], operator.events.get(first)
         if begin is None:
             continue
         end = operator.events.get(second)
@@ -140,8 +134,8 @@ class _Drawing:
         self._parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}" {attributes}/>')
 
     def legend(self, y: float) -> None:
-        x = WIDTH - MARGIN - 100.0 * len(SPANS)
-        for name, _, _, colour in SPANS:
+        x = WIDTH - MARGIN - 100.0 * len(_COLOURS)
+        for name, colour in _COLOURS.items():
             self.rect(x, y - 10, 12, 12, f'rx="2" fill="{colour}"')
             self.text(x + 18, y, name)
             x += 100

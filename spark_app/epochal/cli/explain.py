@@ -1,0 +1,131 @@
+"""``epochal explain``: the graph of a job's operators, without starting anything."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from epochal.cli.errors import UserError
+from epochal.cli.manifests import LocalJob, load_job
+from epochal.protocol.errors import ProtocolError
+
+FORMATS = ("tree", "mermaid", "dot")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """One operator as it is drawn."""
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    details: tuple[str, ...] = ()
+
+
+Graph = Mapping[str, Drawn]
+
+
+@click.command()
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.option("--set", "parameters", multiple=True, metavar="KEY=VALUE", help="Set a pipeline parameter.")
+@click.option("--format", "how", type=click.Choice(FORMATS), default="tree", show_default=True)
+def explain(manifest: Path, parameters: tuple[str, ...], how: str) -> None:
+    """Draw the operators of the StreamingJob in MANIFEST: each sink, and below it what it is made from.
+
+    Names are what state is kept by. SQL is planned without Spark; a Python pipeline is described on a local Spark, and
+    no source is started.
+    """
+    job = load_job(manifest, parameters)
+    graph = _planned(job) if job.is_sql else _described(job)
+    for line in {"tree": tree, "mermaid": mermaid, "dot": dot}[how](graph):
+        click.echo(line)
+
+
+def _planned(job: LocalJob) -> Graph:
+    return {
+        node.name: Drawn(name=node.name, kind=node.kind, inputs=node.inputs, details=node.details)
+        for node in job.plan().nodes.values()
+    }
+
+
+def _described(job: LocalJob) -> Graph:
+    from epochal.driver import describe, local_session
+    from epochal.pipeline import Pipeline
+    from epochal.runtime.errors import PipelineError
+
+    with tempfile.TemporaryDirectory(prefix="epochal-explain-") as directory:
+        config = job.pipeline(Path(directory))
+        spark = local_session(dict(job.spec.spark_conf))
+        pipeline = Pipeline(spark, job.storage(Path(directory)), config.parameters)
+        try:
+            describe(pipeline, config)
+            pipeline.graph.check(spark)
+        except (PipelineError, ProtocolError) as error:
+            raise UserError(f"{job.path}: {error}") from error
+        finally:
+            spark.stop()
+    return {
+        node.name: Drawn(name=node.name, kind=node.kind, inputs=tuple(source.node for source in node.inputs))
+        for node in pipeline.graph.nodes.values()
+    }
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def tree(graph: Graph) -> Iterator[str]:
+    """Each sink with its inputs below it; what was shown already is named only."""
+    read = {name for node in graph.values() for name in node.inputs}
+    shown: set[str] = set()
+    for node in graph.values():
+        if node.name not in read:
+            yield from _branch(graph, node, "", "", shown)
+
+
+def _branch(graph: Graph, node: Drawn, lead: str, below: str, shown: set[str]) -> Iterator[str]:
+    if node.name in shown and node.inputs:
+        yield f"{lead}{node.name}  (as above)"
+        return
+    shown.add(node.name)
+    first, *others = node.details or ("",)
+    yield f"{lead}{node.name}  {node.kind}{': ' if first else ''}{first}"
+    bar = "│ " if node.inputs else "  "
+    for detail in others:
+        yield f"{below}{bar} {' ' * len(node.name)}{detail}"
+    for number, name in enumerate(node.inputs):
+        last = number == len(node.inputs) - 1
+        yield from _branch(
+            graph, graph[name], below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "), shown
+        )
+
+
+def mermaid(graph: Graph) -> Iterator[str]:
+    yield "flowchart LR"
+    numbers = {name: f"n{number}" for number, name in enumerate(graph)}
+    for name, node in graph.items():
+        begin, end = {"source": ("[(", ")]"), "sink": ("[/", "/]")}.get(node.kind, ("[", "]"))
+        label = "<br>".join(_escaped(part) for part in (f"{name}: {node.kind}", *node.details))
+        yield f'    {numbers[name]}{begin}"{label}"{end}'
+    for name, node in graph.items():
+        for before in node.inputs:
+            yield f"    {numbers[before]} --> {numbers[name]}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+
+
+def dot(graph: Graph) -> Iterator[str]:
+    yield "digraph job {"
+    yield "    rankdir=LR; node [shape=box];"
+    for name, node in graph.items():
+        parts = (part.replace("\\", "\\\\").replace('"', '\\"') for part in (f"{name}: {node.kind}", *node.details))
+        shape = {"source": ", shape=cylinder", "sink": ", shape=parallelogram"}.get(node.kind, "")
+        label = "\\n".join(parts)
+        yield f'    "{name}" [label="{label}"{shape}];'
+    for name, node in graph.items():
+        for before in node.inputs:
+            yield f'    "{before}" -> "{name}";'
+    yield "}"

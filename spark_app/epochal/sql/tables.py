@@ -1,0 +1,199 @@
+"""What a text declares: tables over connectors, views, functions."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from epochal.sql.dialect import micros_of, spark_sql
+from epochal.sql.errors import RefusedError
+
+PARAMETER = re.compile(r"\$\{([^}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The event time column, and by how much rows may be out of order (microseconds)."""
+
+    column: str
+    delay: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table over a connector. ``columns`` are (name, Spark type) as stored, ``computed`` (name, Spark SQL)."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    computed: tuple[tuple[str, str], ...]
+    watermark: Watermark | None
+    primary_key: tuple[str, ...]
+    connector_name: str
+    options: Mapping[str, str]
+
+    @property
+    def schema(self) -> str:
+        return ", ".join(f"`{name}` {kind}" for name, kind in self.columns)
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in (*self.columns, *self.computed))
+
+    def option(self, name: str, default: str = "") -> str:
+        return self.options.get(name, default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A Python function, ``module:function``. ``returns`` is a Spark type; None if the function says it itself."""
+
+    name: str
+    module: str
+    function: str
+    returns: str | None
+
+
+def read_table(create: exp.Create, parameters: Mapping[str, str]) -> Table:
+    schema = create.this
+    name = schema.this if isinstance(schema, exp.Schema) else schema
+    if create.expression is not None:
+        raise RefusedError(
+            name, "CREATE TABLE … AS SELECT is not there: declare the table, then INSERT INTO it (or CREATE VIEW … AS)"
+        )
+    parts = schema.expressions if isinstance(schema, exp.Schema) else []
+    columns = _columns(parts)
+    options = _options(create, name, parameters)
+    connector = options.pop("connector", "")
+    if not connector:
+        raise RefusedError(name, f"table {name.name} needs WITH ('connector' = '…', …): it says where its rows are")
+    return Table(
+        name=name.name,
+        columns=tuple(columns.items()),
+        computed=tuple(_computed(parts, columns).items()),
+        watermark=_watermark(parts),
+        primary_key=_primary_key(parts),
+        connector_name=connector,
+        options=options,
+    )
+
+
+def _columns(parts: list[exp.Expr]) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    seen: set[str] = set()
+    for part in parts:
+        if not isinstance(part, exp.ColumnDef):
+            continue
+        if part.name.lower() in seen:
+            raise RefusedError(part, f"column {part.name} is declared twice")
+        seen.add(part.name.lower())
+        kind = part.args.get("kind")
+        if kind is not None:
+            columns[part.name] = spark_sql(kind)
+        elif _expression_of(part) is None:
+            raise RefusedError(part, f"column {part.name} needs a type, such as {part.name} BIGINT")
+    return columns
+
+
+def _expression_of(column: exp.ColumnDef) -> exp.Expr | None:
+    found = column.find(exp.ComputedColumnConstraint)
+    return None if found is None else found.this
+
+
+def _computed(parts: list[exp.Expr], columns: Mapping[str, str]) -> dict[str, str]:
+    computed: dict[str, str] = {}
+    known = {name.lower() for name in columns}
+    for part in parts:
+        if not isinstance(part, exp.ColumnDef) or (expression := _expression_of(part)) is None:
+            continue
+        for column in expression.find_all(exp.Column):
+            if column.parts[0].name.lower() not in known:
+                raise RefusedError(
+                    column, f"there is no column {column.parts[0].name} in this table to compute {part.name} from"
+                )
+        computed[part.name] = spark_sql(expression)
+        known.add(part.name.lower())
+    return computed
+
+
+def _watermark(parts: list[exp.Expr]) -> Watermark | None:
+    found = [part for part in parts if isinstance(part, exp.WatermarkColumnConstraint)]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise RefusedError(found[1], "a table has one watermark")
+    watermark = found[0]
+    column, expression = watermark.this, watermark.expression
+    if column is None or expression is None:
+        raise RefusedError(watermark, "write WATERMARK FOR ts AS ts - INTERVAL '10' SECOND")
+    names = {part.name.lower(): part for part in parts if isinstance(part, exp.ColumnDef)}
+    declared = names.get(column.name.lower())
+    if declared is None:
+        raise RefusedError(column, f"the watermark is for {column.name}, which is no column of this table")
+    kind = declared.args.get("kind")
+    if isinstance(kind, exp.DataType) and kind.this not in exp.DataType.TEMPORAL_TYPES:
+        raise RefusedError(
+            column,
+            f"event time {column.name} must be a TIMESTAMP, not {spark_sql(kind)}: add a computed column, such as "
+            f"{column.name}_at AS timestamp_millis({column.name})",
+        )
+    if isinstance(expression, exp.Column) and expression.name.lower() == column.name.lower():
+        return Watermark(declared.name, 0)
+    if isinstance(expression, exp.Sub) and expression.this == column:
+        return Watermark(declared.name, micros_of(expression.expression, expression))
+    raise RefusedError(
+        expression, f"a watermark is its column less a fixed interval: write {column.name} - INTERVAL '10' SECOND"
+    )
+
+
+def _primary_key(parts: list[exp.Expr]) -> tuple[str, ...]:
+    keys = next((part for part in parts if isinstance(part, exp.PrimaryKey)), None)
+    if keys is not None:
+        return tuple(key.name for key in keys.expressions)
+    return tuple(
+        part.name for part in parts if isinstance(part, exp.ColumnDef) and part.find(exp.PrimaryKeyColumnConstraint)
+    )
+
+
+def _options(create: exp.Create, at: exp.Expr, parameters: Mapping[str, str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    properties = create.args.get("properties")
+    for item in properties.expressions if properties is not None else ():
+        if type(item) is not exp.Property or not item.args["value"].is_string or not item.this.is_string:
+            raise RefusedError(
+                item if item.args.get("this") else at, "write options as 'name' = 'value', both in quotes"
+            )
+        key = item.this.name
+        if key in options:
+            raise RefusedError(item, f"option {key!r} is set twice")
+        options[key] = filled(item.args["value"], parameters)
+    return options
+
+
+def filled(literal: exp.Expr, parameters: Mapping[str, str]) -> str:
+    """A string with its ``${parameter}``s replaced."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in parameters:
+            has = ", ".join(sorted(parameters)) or "none"
+            raise RefusedError(literal, f"there is no parameter {match[1]!r}: spec.pipeline.parameters has {has}")
+        return parameters[match[1]]
+
+    return PARAMETER.sub(value, literal.name)
+
+
+def read_function(create: exp.Create) -> Function:
+    defined = create.this
+    if isinstance(defined, exp.UserDefinedFunction):
+        defined = defined.this
+    body = create.expression
+    if not isinstance(body, exp.Literal) or not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", body.name):
+        raise RefusedError(body or defined, f"write CREATE FUNCTION {defined.name} AS 'module:function' RETURNS type")
+    returns = create.find(exp.ReturnsProperty)
+    module, _, function = body.name.partition(":")
+    return Function(
+        name=defined.name,
+        module=module,
+        function=function,
+        returns=spark_sql(returns.this) if returns is not None else None,
+    )
