@@ -26,8 +26,7 @@ ROOT = Path(__file__).parents[2]
 PARTITIONS = (2, 5, 3)
 IN_FLIGHT = (CheckpointState.IN_PROGRESS, CheckpointState.COMMITTING)
 QUICK_START = {
-    # A generation lives for seconds: compiling for speed would take longer than what it speeds up.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # A generation lives for seconds: generating code would take longer than what it speeds up.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -54,6 +53,7 @@ class KilledJob:
     parameters: dict[str, str]
     spark_conf: dict[str, str] = field(default_factory=dict)
     kills: list[Kill] = field(default_factory=list)
+    module: str = "tests.exactly_once.pipeline"
 
     def __post_init__(self) -> None:
         self.path.mkdir(parents=True)
@@ -67,9 +67,9 @@ class KilledJob:
             (self.output / sink).mkdir(parents=True)
         given = {**self.parameters, "output": str(self.output), "partitions": str(self.partitions)}
         spec = {
-            "pipeline": {"module": "tests.exactly_once.pipeline", "parameters": given},
+            "pipeline": {"module": self.module, "parameters": given},
             "checkpoint": {"interval": "1s", "timeout": "2m"},
-            "restartPolicy": {"backoff": "100ms", "maxRestarts": 1000},
+            "restartPolicy": {"backoff": "100ms", "maxBackoff": "1s", "maxRestarts": 1000},
             "sparkConf": {"spark.master": "local[2]", **QUICK_START, **self.spark_conf},
         }
         kind = {"apiVersion": "epochal.dev/v1alpha1", "kind": "StreamingJob"}

@@ -20,10 +20,10 @@ from tests.support.kafka.jars import CONNECTOR, jars
 KILLS = int(os.environ.get("EPOCHAL_KILLS", "3"))
 SEED = int(os.environ.get("EPOCHAL_SEED", "1"))
 STEPS = 10 + 3 * KILLS
-LONGEST = 240 + 30 * KILLS
+LONGEST = 480 + 60 * KILLS
 PARTITIONS = {"orders": 3, "payments": 2}
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600 + 120 * KILLS)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200 + 180 * KILLS)]
 
 
 @pytest.fixture(scope="module")

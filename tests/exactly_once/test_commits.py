@@ -1,0 +1,103 @@
+"""Kill a process that commits to PostgreSQL, Kafka, Delta Lake and Iceberg at random moments: each commit is many
+steps, and after the last kill every row is there once.
+
+Killing whole jobs (``test_connectors.py``) seldom meets a commit; here there is nothing else to meet.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from tests.exactly_once.connectors import catalog
+from tests.sinks.commits import Commits, rows
+from tests.support.kafka.broker import KafkaBroker
+from tests.support.postgres import PostgresServer
+
+KILLS = int(os.environ.get("EPOCHAL_KILLS", "3"))
+SEED = int(os.environ.get("EPOCHAL_SEED", "1"))
+EPOCHS = 20 + 10 * KILLS
+ROWS = 50
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(300 + 60 * KILLS)]
+
+
+def started(config: Path, generation: int) -> subprocess.Popen[str]:
+    """A committer that has taken over from the one before."""
+    command = [sys.executable, "-m", "tests.exactly_once.committing", str(config), str(generation)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    if process.stdout.readline() != "started\n":
+        raise AssertionError(process.communicate()[1][-3000:])
+    return process
+
+
+def run_killed(config: Path, noted: Path) -> list[int]:
+    """Kill after up to four epochs each, then let one come to the end. Returns the epochs noted at each kill."""
+    chance, at = random.Random(SEED), []
+    for generation in range(1, KILLS + 1):
+        before = int(noted.read_text()) if noted.exists() else 0
+        process = started(config, generation)
+        wanted = before + chance.randrange(4)
+        while noted_epoch(noted) < wanted and process.poll() is None:
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0, 0.3))
+        process.kill()
+        process.communicate()
+        at.append(noted_epoch(noted))
+    last = started(config, KILLS + 1)
+    said = last.communicate()[1]
+    assert last.returncode == 0, said[-3000:]
+    return at
+
+
+def noted_epoch(noted: Path) -> int:
+    return int(noted.read_text()) if noted.exists() else 0
+
+
+def test_every_row_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits, noted = Commits(tmp_path / "store"), tmp_path / "noted"
+    epochs = []
+    for epoch in range(EPOCHS):
+        made = rows(*((epoch * ROWS + number, f"word {number}") for number in range(ROWS)))
+        records = [{"key": b"k", "value": json.dumps(row["id"]).encode()} for row in made]
+        epochs.append({"rows": commits.objects(made), "kafka": commits.objects(records)})
+    (tmp_path / "iceberg").mkdir()
+    given = {"store": tmp_path / "store", "noted": noted, "delta": tmp_path / "delta", "iceberg": tmp_path / "iceberg"}
+    with PostgresServer() as server, KafkaBroker() as broker:
+        monkeypatch.setenv("PGPASSWORD", server.password)
+        dsn = f"postgresql://epochal@{server.address}{urlsplit(server.make_database()).path}"
+        broker.make_topic("words", 2)
+        with psycopg.connect(dsn) as db:
+            db.execute("CREATE TABLE words (id bigint, word text)")
+        with load_catalog("default", **catalog(str(given["iceberg"]))) as iceberg:
+            iceberg.create_namespace("shop")
+        config = {**{key: str(value) for key, value in given.items()}, "dsn": dsn, "kafka": broker.address}
+        (tmp_path / "config.json").write_text(json.dumps({**config, "epochs": epochs}))
+
+        at = run_killed(tmp_path / "config.json", noted)
+
+        with psycopg.connect(dsn) as db:
+            found = {"PostgreSQL": [row[0] for row in db.execute("SELECT id FROM words")]}
+        found["Kafka"] = [json.loads(value) for _, value in broker.committed("words") if value is not None]
+    found["Delta Lake"] = DeltaTable(str(given["delta"])).to_pyarrow_table()["id"].to_pylist()
+    with load_catalog("default", **catalog(str(given["iceberg"]))) as iceberg:
+        found["Iceberg"] = iceberg.load_table("shop.rows").scan().to_arrow()["id"].to_pylist()
+    print(f"\ncommits: {KILLS} kills, after the epochs {at} of {EPOCHS}")
+    wanted = Counter(range(EPOCHS * ROWS))
+    for target, ids in found.items():
+        got = Counter(ids)
+        assert got == wanted, f"{target}: {(got - wanted).total()} too many, {(wanted - got).total()} missing"
