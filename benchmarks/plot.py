@@ -1,5 +1,6 @@
 """Series over time as small plots in one SVG, without a plotting library."""
 
+import math
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
@@ -33,3 +34,31 @@ def _one(xs: list[float], ys: list[float], name: str, left: int, top: int) -> st
         f'<polyline points="{points}" fill="none" stroke="#1f77b4" stroke-width="1.5"/>'
         f'<text x="{left}" y="{top - 6}">{escape(name)}: 0 to {high:,.1f}</text>'
     )
+
+
+def ratio_bars(groups: Mapping[str, Sequence[tuple[str, float]]]) -> str:
+    """Ratios as bars to the left and right of one, on a logarithmic scale."""
+    label, half, line = 330, 240, 18
+    far = max((abs(math.log(ratio)) for bars in groups.values() for _, ratio in bars), default=1.0) or 1.0
+    middle, parts, y = label + half, [], GAP
+    for title, bars in groups.items():
+        parts.append(f'<text x="{label}" y="{y}" font-weight="bold">{escape(title)}</text>')
+        y += line
+        for name, ratio in bars:
+            length = half * math.log(ratio) / far
+            begin, end = min(middle, middle + length), max(middle, middle + length)
+            parts.append(
+                f'<text x="{label - 8}" y="{y}" text-anchor="end">{escape(name)}</text>'
+                f'<rect x="{begin:.1f}" y="{y - 10}" width="{end - begin:.1f}" height="12" fill="#1f77b4"/>'
+                f'<text x="{end + 4:.1f}" y="{y}">{ratio:.2g}</text>'
+            )
+            y += line
+        y += GAP
+    parts.append(f'<line x1="{middle}" x2="{middle}" y1="{GAP}" y2="{y - GAP}" stroke="#333"/>')
+    width = label + 2 * half + 2 * GAP
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}">',
+        "<style>text {font: 11px sans-serif}</style>",
+        f'<rect width="{width}" height="{y}" fill="white"/>',
+    ]
+    return "\n".join([*head, *parts, "</svg>", ""])

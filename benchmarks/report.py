@@ -22,7 +22,7 @@ def conditions(**more: Any) -> dict[str, Any]:
     }
 
 
-def write_json(name: str, document: dict[str, Any]) -> Path:
+def write_json(name: str, document: dict[str, Any] | list[Any]) -> Path:
     path = BUILD / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")

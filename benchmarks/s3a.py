@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.support.gobuild import cache_dir
+from cluster.gobuild import cache_dir
 from tests.support.s3 import S3Server
 
 POM = Path(__file__).parent / "hadoop_aws" / "pom.xml"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from epochal.driver import SPARK_DEFAULTS
+from epochal.driver import PARTITIONS, SPARK_DEFAULTS
 
 MEMORY = "4g"
 
@@ -24,6 +24,7 @@ def spark_session(name: str, conf: Mapping[str, str] | None = None, *, defaults:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        PARTITIONS: "2",
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
     }
     builder = SparkSession.builder.master("local[2]").appName(name)
