@@ -2,19 +2,35 @@
 
 import contextlib
 import os
+import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from tests.support.gobuild import ensure_built
-from tests.support.s3 import VERSITYGW, S3Bucket, S3Server
+from cluster.binaries import VERSITYGW
+from cluster.control_plane import ControlPlane
+from cluster.gobuild import ensure_built
+from cluster.layout import layout
+from cluster.node import Node
+from cluster.requirements import is_root
+from tests.support.s3 import S3Bucket, S3Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+CLASSES = Path(sys.prefix) / "spark-classes.jsa"
+"""Made by the Makefile. Where it is missing or does not fit, a JVM starts without it, only slower."""
+
+# A test's JVM lives for seconds: compiling for speed takes longer than what it speeds up.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile={CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off",
+)
 
 # A busy machine is slow at times: that says nothing about the code.
 settings.register_profile("epochal", deadline=None)
@@ -27,8 +43,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "s3_server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.s3)
+        if "node" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.node)
+            # There is one cluster, and some tests kill parts of it: one after the other, by one worker.
+            item.add_marker(pytest.mark.xdist_group("node"))
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        if "control_plane" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
 
 
 @pytest.fixture(scope="session")
@@ -37,10 +60,10 @@ def spark() -> Iterator["SparkSession"]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
-    from epochal.driver import SPARK_DEFAULTS
+    from epochal.driver import PARTITIONS, SPARK_DEFAULTS
 
     builder = SparkSession.builder.master("local[2]").appName("tests")
-    for key, value in SPARK_DEFAULTS.items():
+    for key, value in (SPARK_DEFAULTS | {PARTITIONS: "2"}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
@@ -59,7 +82,36 @@ def s3_server(request: pytest.FixtureRequest) -> Iterator[S3Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """A real API server without nodes, shared by the tests of one process."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+        plane = ControlPlane()
+    with plane:
+        yield plane
+
+
 @pytest.fixture
 def s3_bucket(s3_server: S3Server) -> S3Bucket:
     """A bucket that no other test knows."""
     return s3_server.make_bucket(f"test-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture(scope="session")
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    """The real cluster of plain processes: one that runs already is left running, one made for the tests is ended."""
+    if not is_root():
+        pytest.skip("a cluster of plain processes needs root")
+    node = Node(layout())
+    was_there = node.runs
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    def cluster(command: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            subprocess.run([sys.executable, "-m", "cluster", command, "--without-docker"], check=True)
+
+    cluster("up")
+    yield node
+    if not was_there:
+        cluster("down")
