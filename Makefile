@@ -45,12 +45,7 @@ test: lint $(CLASSES) ## Lint and every test, those on a real cluster included (
 	$(BIN)/python -m cluster build
 	$(BIN)/python -m tests.support.kafka.jars
 	$(BIN)/python -m tests.support.postgres
-	$(call tested,-n $(WORKERS) -m "not node")
-	$(call tested,-m node)
-
-# Time limits fail on a machine that is busy: what failed is run once more, by itself, and both runs are shown.
-tested = $(BIN)/pytest $(1) || { echo "*** Failed: once more, alone. What passes now is not sound either: please mend it."; \
-	$(BIN)/pytest -m "" --last-failed --last-failed-no-failures=none; }
+	scripts/run-tests.sh $(WORKERS)
 
 .PHONY: e2e
 e2e: $(READY) java ## Only the tests on the whole cluster: pods, kills, lost stores

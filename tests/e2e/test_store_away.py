@@ -1,4 +1,4 @@
-"""The object store goes away for a while: no epoch comes, and none is lost."""
+"""The object store goes away for a minute: no epoch comes, and none is lost."""
 
 import time
 
@@ -11,7 +11,7 @@ def test_the_job_outlives_its_store_being_away(running: LiveJob, node: Node) -> 
     before = running.epoch
     node.daemons.stop(server)
     try:
-        time.sleep(15)
+        time.sleep(60)
         assert running.epoch <= before + 1, "an epoch cannot complete without a store"
     finally:
         node.daemons.start(server)
