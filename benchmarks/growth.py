@@ -12,6 +12,7 @@ import argparse
 import csv
 import gc
 import os
+import statistics
 import sys
 import tempfile
 import threading
@@ -46,6 +47,9 @@ KEPT_BYTES = 10_000
 
 GROWS = 0.10
 """Share of its mean that a series may gain in an hour."""
+
+SURE = 3
+"""Standard errors that a gain must have: what goes up and down has a slope, too."""
 
 Sample = dict[str, float]
 Histogram = dict[str, tuple[int, int]]
@@ -86,14 +90,17 @@ def build(p: Pipeline, rows: int, out: Path) -> None:
 class Sampler:
     """Looks at one job and at the processes it runs in."""
 
-    def __init__(self, spark: SparkSession, job: LocalJob, directories: dict[str, Path]) -> None:
+    def __init__(self, spark: SparkSession, job: LocalJob, directories: dict[str, Path], *, seconds: float) -> None:
         self._spark = spark
         self._job = job
         self._directories = directories
+        self._seconds = seconds
         self._began = time.monotonic()
         self._jvm = next(one.pid for one in tree(os.getpid()) if one.name == "java")
         self.samples: list[Sample] = []
-        self.histograms: list[Histogram] = []
+        # Two only: all of them would be the largest thing that grows in this process.
+        self.middle: Histogram = {}
+        self.end: Histogram = {}
 
     def take(self) -> Sample:
         gc.collect()
@@ -105,7 +112,9 @@ class Sampler:
         context: Any = self._spark.sparkContext._jsc.sc()
         # Counting the live objects collects garbage first, so their sum is the heap after a collection.
         histogram = live_objects(self._spark)
-        self.histograms.append({name: one for name, one in histogram.items() if one[1] >= KEPT_BYTES})
+        self.end = {name: one for name, one in histogram.items() if one[1] >= KEPT_BYTES}
+        if self._half_over():
+            self.middle = self.middle or self.end
         sample: Sample = {
             "minutes": (time.monotonic() - self._began) / 60,
             "driver RSS MB": here.rss / 2**20,
@@ -130,6 +139,9 @@ class Sampler:
             if isinstance(task, SourceTask):
                 sample[f"batch seconds of {operator}"] = task._batch_seconds
         return sample
+
+    def _half_over(self) -> bool:
+        return time.monotonic() - self._began >= self._seconds / 2
 
 
 def live_objects(spark: SparkSession) -> Histogram:
@@ -157,20 +169,23 @@ def _size(path: Path) -> int:
         return 0  # gone since it was listed
 
 
-def slope_per_hour(samples: list[Sample], name: str) -> tuple[float, float]:
-    """What the series gains in an hour by a line through its second half, and its mean there."""
+def trend(samples: list[Sample], name: str) -> tuple[float, float, float]:
+    """What the series gains in an hour by a line through its second half, how sure that is (one standard error), and
+    its mean there."""
     half = samples[len(samples) // 2 :]
     hours, values = [one["minutes"] / 60 for one in half], [one[name] for one in half]
-    middle, mean = sum(hours) / len(hours), sum(values) / len(values)
+    middle, mean = statistics.fmean(hours), statistics.fmean(values)
     spread = sum((hour - middle) ** 2 for hour in hours)
-    if not spread:
-        return 0.0, mean
-    return sum((h - middle) * (v - mean) for h, v in zip(hours, values, strict=True)) / spread, mean
+    if len(half) < 3 or not spread:
+        return 0.0, 0.0, mean
+    slope, begin = statistics.linear_regression(hours, values)
+    left = sum((value - begin - slope * hour) ** 2 for hour, value in zip(hours, values, strict=True))
+    return slope, (left / (len(half) - 2) / spread) ** 0.5, mean
 
 
-def growing_classes(histograms: list[Histogram], count: int = 12) -> list[tuple[str, int, int]]:
+def growing_classes(sampler: Sampler, count: int = 12) -> list[tuple[str, int, int]]:
     """Classes with the most bytes more at the end than in the middle: (name, instances more, bytes more)."""
-    middle, end = histograms[len(histograms) // 2], histograms[-1]
+    middle, end = sampler.middle, sampler.end
     more = [
         (name, n - middle.get(name, (0, 0))[0], size - middle.get(name, (0, 0))[1]) for name, (n, size) in end.items()
     ]
@@ -184,7 +199,7 @@ def run(console: Console, spark: SparkSession, home: Path, arguments: argparse.N
     job = LocalJob(spark, lambda p: build(p, arguments.rows, out), home)
     engine = job.start()
     directories = {"work dir": home / "work-1", "store": home / "store", "Spark's local dir": home / "spark"}
-    sampler = Sampler(spark, job, directories)
+    sampler = Sampler(spark, job, directories, seconds=60 * arguments.minutes)
     ends = time.monotonic() + 60 * arguments.minutes
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bars:
@@ -208,8 +223,8 @@ def findings(samples: list[Sample]) -> list[list[str]]:
     for name in samples[0]:
         if name == "minutes":
             continue
-        slope, mean = slope_per_hour(samples, name)
-        grows = mean and slope > GROWS * mean and slope > 1
+        slope, error, mean = trend(samples, name)
+        grows = mean and slope > GROWS * mean and slope > 1 and slope > SURE * error
         cells = (samples[0][name], samples[len(samples) // 2][name], samples[-1][name], slope)
         rows.append([name, *(f"{cell:,.1f}" for cell in cells), "**grows**" if grows else ""])
     return rows
@@ -217,13 +232,14 @@ def findings(samples: list[Sample]) -> list[list[str]]:
 
 def page(sampler: Sampler, found: dict[str, Any], arguments: argparse.Namespace) -> str:
     header = ["series", "first", "middle", "last", "gain an hour", ""]
-    classes = [[f"`{name}`", f"{n:,}", f"{size:,}"] for name, n, size in growing_classes(sampler.histograms)]
+    classes = [[f"`{name}`", f"{n:,}", f"{size:,}"] for name, n, size in growing_classes(sampler)]
     return f"""# Does anything grow?
 
 `make bench-growth` measures this: {arguments.minutes:g} minutes of windows, a join and an updating aggregate over
 batches of {arguments.rows:,} rows, two sources with a batch each in {TRIGGER_SECONDS} s, checkpoints every 10 s to
 disk, and cleanup that keeps {KEEP} epochs. The gain is that of a line through the second half; files in the output
-are left out, since results may pile up. More than a tenth of the mean in an hour is called growth.
+are left out, since results may pile up. More than a tenth of the mean in an hour, and more than {SURE} times its own
+standard error, is called growth.
 
 {conditions_line(found)}
 
@@ -255,7 +271,7 @@ def main() -> int:
         spark.stop()
     found = conditions(minutes=arguments.minutes)
     samples = sampler.samples
-    write_json("growth", {"conditions": found, "samples": samples, "classes": growing_classes(sampler.histograms, 40)})
+    write_json("growth", {"conditions": found, "samples": samples, "classes": growing_classes(sampler, 40)})
     text = page(sampler, found, arguments)
     where = BUILD if arguments.no_page else PAGES
     with (where / "growth.csv").open("w", newline="") as target:
