@@ -26,6 +26,7 @@ ORDER = (
     "test_damaged_manifest",
     "test_delete",
     # With jobs of their own, now that the shared one is gone.
+    "test_sql",
     "test_executor_lost",
     "test_zombie",
     "test_checkpoint_timeout",
