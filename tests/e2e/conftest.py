@@ -39,6 +39,9 @@ LIMIT = 1200
 
 PREFIX = "e2e-"
 
+JVM = "-XX:TieredStopAtLevel=1 -XX:SharedArchiveFile=/opt/spark-classes.jsa -Xlog:cds=off -Xlog:cds+dynamic=off"
+"""As the image has it, but without the second compiler: a test's drivers do not live long enough to gain by it."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ours = [item for item in items if item.path.parent == Path(__file__).parent]
@@ -107,6 +110,7 @@ def make_job(cluster: Cluster, make_namespace: Callable[[str], str]) -> Callable
         job.spec["pipeline"]["parameters"]["join"] = "false"
         job.spec["checkpoint"]["interval"] = "2s"
         job.spec["driver"]["memory"] = "512m"
+        job.spec["env"] = [{"name": "JAVA_TOOL_OPTIONS", "value": JVM}]
         if not executors:
             del job.spec["executor"]
             job.spec["sparkConf"] = {"spark.master": "local[1]"}
