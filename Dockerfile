@@ -36,7 +36,7 @@ RUN mkdir -p /usr/share/man/man1 \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb
 COPY docker/install-dependencies.sh docker/unused-jars.txt uv.lock ./
 COPY --from=project /tmp/pyproject.toml ./
-RUN ./install-dependencies.sh spark && ln -s /app/.venv/lib/python3*/site-packages/pyspark /opt/spark
+RUN ./install-dependencies.sh spark postgres kafka delta iceberg protobuf && ln -s /app/.venv/lib/python3*/site-packages/pyspark /opt/spark
 ENV SPARK_HOME=/opt/spark \
     PYSPARK_PYTHON=/app/.venv/bin/python
 COPY docker/warm_up.py ./

@@ -14,14 +14,19 @@ from hypothesis import settings
 
 from cluster.binaries import VERSITYGW
 from cluster.control_plane import ControlPlane
-from cluster.gobuild import ensure_built
+from cluster.gobuild import BuildError, ensure_built
 from cluster.layout import layout
 from cluster.node import Node
 from cluster.requirements import is_root
+from tests.support.kafka.jars import CONNECTOR, FORMATS, jars
 from tests.support.s3 import S3Bucket, S3Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+DELTA_AS_IT_IS = "spark.databricks.delta.requiredSparkConfsCheck.enabled"
+"""Delta wants its extension in every session that reads from it; reading does not need it, and other tests do without.
+``tests/exactly_once/test_connectors.py`` runs with the extension."""
 
 CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 """Made by the Makefile. Where it is missing or does not fit, a JVM starts without it, only slower."""
@@ -54,6 +59,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
 
 
+def _jars() -> str:
+    """Spark's sources for Kafka and Delta. Where they cannot be had, only the tests that read such sources fail."""
+    try:
+        return ",".join(str(jar) for each in (CONNECTOR, FORMATS) for jar in jars(each))
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return ""
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """One Spark for all tests of a process, set up as a driver sets it up."""
@@ -63,7 +77,7 @@ def spark() -> Iterator["SparkSession"]:
     from epochal.driver import PARTITIONS, SPARK_DEFAULTS
 
     builder = SparkSession.builder.master("local[2]").appName("tests")
-    for key, value in (SPARK_DEFAULTS | {PARTITIONS: "2"}).items():
+    for key, value in (SPARK_DEFAULTS | {PARTITIONS: "2", "spark.jars": _jars(), DELTA_AS_IT_IS: "false"}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -17,9 +18,12 @@ from types import ModuleType
 from typing import cast
 
 import msgspec
+import py4j
+import pyspark
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+import epochal
 from epochal.pipeline import Pipeline
 from epochal.protocol.control import (
     EXIT_FAILED,
@@ -33,7 +37,7 @@ from epochal.protocol.control import (
 from epochal.runtime.checkpointer import POOL
 from epochal.runtime.control_server import ControlServer
 from epochal.runtime.engine import MISCONFIGURED, Engine
-from epochal.runtime.errors import PipelineError
+from epochal.runtime.errors import PipelineError, told
 
 logger = logging.getLogger(__name__)
 
@@ -176,10 +180,31 @@ def describe(pipeline: Pipeline, config: PipelineConfig) -> None:
     except PipelineError:
         raise
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
+        if missing := _NO_SOURCE.search(str(error)):
+            raise PipelineError(
+                f"Spark does not know the source {missing[1]!r}: its package must be in sparkConf, such as "
+                f"spark.jars.packages: {_PACKAGES.get(missing[1].lower(), 'group:artifact:version')} "
+                "(docs/connectors.md)"
+            ) from error
+        where = _users_line(error)
         raise PipelineError(
-            f"the pipeline function failed with {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+            f"the pipeline function failed with {type(error).__name__}: {told(error)} ({where.filename}:{where.lineno})"
         ) from error
+
+
+_NO_SOURCE = re.compile(r"Failed to find (?:the )?data source: (\w+)")
+_PACKAGES = {
+    "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "delta": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "avro": "org.apache.spark:spark-avro_2.13:4.1.1",
+}
+_LIBRARIES = tuple(str(Path(module.__file__ or "").parent) + os.sep for module in (pyspark, py4j, epochal))
+
+
+def _users_line(error: BaseException) -> traceback.FrameSummary:
+    """The last line that is in no library: most errors come up deep inside Spark."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame for frame in reversed(frames) if not frame.filename.startswith(_LIBRARIES)), frames[-1])
 
 
 def sql_text(config: PipelineConfig) -> str | None:

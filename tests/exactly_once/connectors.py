@@ -1,4 +1,5 @@
-"""Rows from Kafka into every sink that promises exactly once, in one job: a kill tests all of them at once."""
+"""Rows from Kafka into every sink that promises exactly once, and those of a Delta table into files, in one job: a kill
+tests all of them at once."""
 
 import importlib.util
 from pathlib import Path
@@ -29,6 +30,9 @@ def build(p: Pipeline) -> None:
     orders.to_postgres("postgres_out", p.parameters["dsn"], "orders")
     orders.to_delta("delta_out", p.parameters["delta"])
     orders.to_iceberg("iceberg_out", ICEBERG_TABLE, catalog=catalog(p.parameters["iceberg"]))
+    orders.to_parquet("parquet_out", p.parameters["parquet"])
+    prices = p.spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(p.parameters["prices"])
+    p.source("prices", prices, bounded=True).to_parquet("prices_out", p.parameters["prices_copy"])
     totals = orders.aggregate("totals", keys=["country"], aggregates={"n": F.count("*"), "total": F.sum("amount")})
     known = totals.transform("known", lambda frame: frame.fillna("none", ["country"]))
     known.to_postgres("totals_out", p.parameters["dsn"], "totals", mode="upsert", keys=["country"])

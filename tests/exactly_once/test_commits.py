@@ -1,24 +1,29 @@
-"""Kill a process that commits to PostgreSQL, Kafka, Delta Lake and Iceberg at random moments: each commit is many
-steps, and after the last kill every row is there once.
+"""Kill a process that commits to PostgreSQL, Kafka, Delta Lake, Iceberg and Parquet files at random moments: each
+commit is many steps, and after the last kill every row is there once.
 
 Killing whole jobs (``test_connectors.py``) seldom meets a commit; here there is nothing else to meet.
 """
 
 import json
+import multiprocessing
 import os
 import random
-import subprocess
-import sys
+import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
+from tests.exactly_once import committing
 from tests.exactly_once.connectors import catalog
 from tests.sinks.commits import Commits, rows
 from tests.support.kafka.broker import KafkaBroker
@@ -28,39 +33,44 @@ KILLS = int(os.environ.get("EPOCHAL_KILLS", "3"))
 SEED = int(os.environ.get("EPOCHAL_SEED", "1"))
 EPOCHS = 20 + 10 * KILLS
 ROWS = 50
-ROOT = Path(__file__).parents[2]
+
+FORKS = multiprocessing.get_context("forkserver")
+"""Each committer is forked from a process that has loaded what it needs: loading takes longer than many commits."""
+FORKS.set_forkserver_preload([committing.__name__])
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(300 + 60 * KILLS)]
 
 
-def started(config: Path, generation: int) -> subprocess.Popen[str]:
-    """A committer that has taken over from the one before."""
-    command = [sys.executable, "-m", "tests.exactly_once.committing", str(config), str(generation)]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stdout is not None
-    if process.stdout.readline() != "started\n":
-        raise AssertionError(process.communicate()[1][-3000:])
-    return process
+@contextmanager
+def committer(config: Path, generation: int) -> Iterator[ForkServerProcess]:
+    """One that has taken over from the one before; killed at the end, if it runs still."""
+    told, tells = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=committing.main, args=(str(config), generation, tells))
+    process.start()
+    tells.close()
+    try:
+        told.recv()  # or EOFError: it has ended, and said why
+        yield process
+    finally:
+        process.kill()
+        process.join()
+        told.close()
 
 
 def run_killed(config: Path, noted: Path) -> list[int]:
     """Kill after up to four epochs each, then let one come to the end. Returns the epochs noted at each kill."""
     chance, at = random.Random(SEED), []
     for generation in range(1, KILLS + 1):
-        before = int(noted.read_text()) if noted.exists() else 0
-        process = started(config, generation)
-        wanted = before + chance.randrange(4)
-        while noted_epoch(noted) < wanted and process.poll() is None:
-            time.sleep(0.002)
-        time.sleep(chance.uniform(0, 0.3))
-        process.kill()
-        process.communicate()
+        wanted = noted_epoch(noted) + chance.randrange(4)
+        with committer(config, generation) as process:
+            while noted_epoch(noted) < wanted and process.is_alive():
+                time.sleep(0.002)
+            time.sleep(chance.uniform(0, 0.3))
+        assert process.exitcode == -signal.SIGKILL, "it ended before it was killed, and said why"
         at.append(noted_epoch(noted))
-    last = started(config, KILLS + 1)
-    said = last.communicate()[1]
-    assert last.returncode == 0, said[-3000:]
+    with committer(config, KILLS + 1) as process:
+        process.join()
+        assert process.exitcode == 0
     return at
 
 
@@ -75,8 +85,9 @@ def test_every_row_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         made = rows(*((epoch * ROWS + number, f"word {number}") for number in range(ROWS)))
         records = [{"key": b"k", "value": json.dumps(row["id"]).encode()} for row in made]
         epochs.append({"rows": commits.objects(made), "kafka": commits.objects(records)})
-    (tmp_path / "iceberg").mkdir()
-    given = {"store": tmp_path / "store", "noted": noted, "delta": tmp_path / "delta", "iceberg": tmp_path / "iceberg"}
+    given = {name: tmp_path / name for name in ("store", "noted", "delta", "iceberg", "parquet")}
+    for name in ("iceberg", "parquet"):
+        given[name].mkdir()
     with PostgresServer() as server, KafkaBroker() as broker:
         monkeypatch.setenv("PGPASSWORD", server.password)
         dsn = f"postgresql://epochal@{server.address}{urlsplit(server.make_database()).path}"
@@ -86,6 +97,7 @@ def test_every_row_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with load_catalog("default", **catalog(str(given["iceberg"]))) as iceberg:
             iceberg.create_namespace("shop")
         config = {**{key: str(value) for key, value in given.items()}, "dsn": dsn, "kafka": broker.address}
+        config["password"] = server.password
         (tmp_path / "config.json").write_text(json.dumps({**config, "epochs": epochs}))
 
         at = run_killed(tmp_path / "config.json", noted)
@@ -96,6 +108,7 @@ def test_every_row_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found["Delta Lake"] = DeltaTable(str(given["delta"])).to_pyarrow_table()["id"].to_pylist()
     with load_catalog("default", **catalog(str(given["iceberg"]))) as iceberg:
         found["Iceberg"] = iceberg.load_table("shop.rows").scan().to_arrow()["id"].to_pylist()
+    found["Parquet"] = pq.read_table(given["parquet"])["id"].to_pylist()
     print(f"\ncommits: {KILLS} kills, after the epochs {at} of {EPOCHS}")
     wanted = Counter(range(EPOCHS * ROWS))
     for target, ids in found.items():

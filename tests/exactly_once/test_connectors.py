@@ -1,5 +1,5 @@
-"""Kill a job that writes to PostgreSQL, Kafka, Delta Lake and Iceberg at random moments; then ask each of them, by its
-own client, what it has.
+"""Kill a job that writes to PostgreSQL, Kafka, Delta Lake, Iceberg and Parquet files at random moments; then ask each
+of them, by its own client, what it has.
 
 ``EPOCHAL_KILLS`` says how often (``make exactly-once``: 20 times); ``EPOCHAL_SEED`` repeats a choice of moments.
 """
@@ -15,20 +15,27 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 
 from tests.exactly_once import connectors, data
 from tests.exactly_once.killing import KilledJob
 from tests.support.kafka.broker import KafkaBroker
-from tests.support.kafka.jars import CONNECTOR, jars
+from tests.support.kafka.jars import CONNECTOR, FORMATS, jars
 from tests.support.postgres import PostgresServer
 
 KILLS = int(os.environ.get("EPOCHAL_KILLS", "2"))
 SEED = int(os.environ.get("EPOCHAL_SEED", "1"))
 STEPS = 8 + 3 * KILLS
 LONGEST = 480 + 60 * KILLS
+DELTA = {
+    # As docs/connectors.md says.
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 TABLES = (
     "CREATE TABLE orders (id bigint, country text, ordered_at timestamptz, amount bigint, origin text)",
     "CREATE TABLE totals (country text PRIMARY KEY, n bigint, total bigint)",
@@ -94,9 +101,11 @@ def test_every_sink_has_every_row_once(orders: list[data.Row], broker: KafkaBrok
         "recordsPerBatch": "80",
         "dsn": dsn,
         "delta": str(tmp_path / "delta"),
-        "iceberg": str(tmp_path / "iceberg"),
+        **{name: str(tmp_path / name) for name in ("iceberg", "parquet", "prices", "prices_copy")},
     }
-    conf = {"spark.jars": ",".join(map(str, jars(CONNECTOR)))}
+    for step in range(STEPS):
+        write_deltalake(parameters["prices"], pa.table({"price": [2 * step, 2 * step + 1]}), mode="append")
+    conf = {"spark.jars": ",".join(map(str, [*jars(CONNECTOR), *jars(FORMATS)])), **DELTA}
     run_killed(KilledJob(tmp_path / "killed", parameters, conf, module="tests.exactly_once.connectors"))
 
     wanted = Counter((row["id"], row["country"], row["amount"], "web") for row in orders)
@@ -108,9 +117,12 @@ def test_every_sink_has_every_row_once(orders: list[data.Row], broker: KafkaBrok
     with load_catalog("default", **connectors.catalog(parameters["iceberg"])) as catalog:
         iceberg = catalog.load_table(connectors.ICEBERG_TABLE).scan().to_arrow()
     found["Iceberg"] = [_columns(row) for row in iceberg.to_pylist()]
+    found["Parquet"] = [_columns(row) for row in pq.read_table(parameters["parquet"]).to_pylist()]
     for target, rows in found.items():
         got = Counter(rows)
         assert got == wanted, f"{target}: {(got - wanted).total()} too many, {(wanted - got).total()} missing"
+    prices = pq.read_table(parameters["prices_copy"])["price"].to_pylist()
+    assert sorted(prices) == list(range(2 * STEPS)), "the Delta table's rows"
     amounts: dict[str, list[int]] = {}
     for row in orders:
         amounts.setdefault(row["country"] or "none", []).append(row["amount"])

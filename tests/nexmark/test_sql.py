@@ -22,13 +22,17 @@ from tests.runtime.streaming import FedJob
 from tests.support.local_job import LocalJob
 
 FILES = {path.stem: path for path in sorted((Path(__file__).parents[2] / "examples/nexmark/sql").glob("*.sql"))}
-NOT_IN_SQL = {"q4", "q6"}
+NOT_IN_SQL = {"q6"}
 PARAMETERS = {"eventsPerSecond": "100", "output": "/out", "sideTable": "/side"}
 NEXMARK = Nexmark(seed=12, events_per_second=100)
 EVENTS = 2000
 
-# What is closed when it is over in Python is the best so far here.
-CHANGING = {**UPDATES, "q9": (["auction"], "struct(price, -unix_micros(dateTime), bidder)")}
+# What is closed when it is over in Python is the best so far here: of as many auctions the highest average is the last.
+CHANGING = {
+    **UPDATES,
+    "q4": (["category"], "struct(auctions, average)"),
+    "q9": (["auction"], "struct(price, -unix_micros(dateTime), bidder)"),
+}
 
 
 def together(files: dict[str, Path]) -> str:
@@ -73,7 +77,7 @@ def test_a_query_gives_what_its_oracle_gives(spark: SparkSession, results: Path,
 def test_every_query_is_there_but_for_those_that_are_told() -> None:
     assert set(FILES) == set(ORACLES) - NOT_IN_SQL
     page = (Path(__file__).parents[2] / "docs/nexmark.md").read_text()
-    assert "4 and 6 are not there in SQL" in page
+    assert "6 is not there in SQL" in page
 
 
 @pytest.mark.parametrize("name", FILES)

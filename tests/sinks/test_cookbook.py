@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from epochal.pipeline import Pipeline
 from epochal.protocol.control import DriverPhase, StorageConfig
 from epochal.sinks.kafka import KafkaSink, KafkaTarget
+from epochal.sql.build import build_sql
 from tests.sinks.receiver import Receiver
 from tests.support.local_job import LocalJob
 from tests.support.postgres import PostgresServer
@@ -40,13 +41,7 @@ def recipe(name: str) -> Callable[[Pipeline], None]:
 
 
 def job(spark: SparkSession, directory: Path, name: str, parameters: dict[str, str]) -> LocalJob:
-    build = recipe(name)
-
-    def given(p: Pipeline) -> None:
-        p.parameters.update(parameters)
-        build(p)
-
-    return LocalJob(spark, given, directory)
+    return LocalJob(spark, _given(recipe(name), parameters), directory)
 
 
 def run(running: LocalJob) -> None:
@@ -55,6 +50,28 @@ def run(running: LocalJob) -> None:
     running.checkpoint()
     running.crash()
     running.run_to_the_end()
+
+
+def run_both(spark: SparkSession, directory: Path, name: str, parameters: dict[str, str]) -> list[list[dict[str, Any]]]:
+    """The rows, by their ids, that a recipe in Python writes and those of its SQL text, each run over a crash."""
+    text = (COOKBOOK / f"{name}.sql").read_text()
+    builds: list[Callable[[Pipeline], None]] = [recipe(name), lambda p: build_sql(p, text)]
+    found: list[list[dict[str, Any]]] = []
+    for number, build in enumerate(builds):
+        where = directory / f"run-{number}"
+        given = {**parameters, "output": str(where / "out")}
+        run(LocalJob(spark, _given(build, given), where))
+        rows = pq.read_table(sorted((where / "out").glob("*.parquet"))).to_pylist()
+        found.append(sorted(rows, key=lambda row: row["id"]))
+    return found
+
+
+def _given(build: Callable[[Pipeline], None], parameters: dict[str, str]) -> Callable[[Pipeline], None]:
+    def given(p: Pipeline) -> None:
+        p.parameters.update(parameters)
+        build(p)
+
+    return given
 
 
 @pytest.fixture
@@ -156,8 +173,7 @@ def test_files(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in" / "csv" / "a.csv").write_text("id,country,amount\n2,fr,2.5\n")
     pq.write_table(pa.table({"id": [3], "country": ["us"], "amount": [3.5]}), tmp_path / "in" / "parquet" / "a.parquet")
     (tmp_path / "in" / "text" / "a.txt").write_text("4,jp,4.5\n")
-    run(job(spark, tmp_path, "files", {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}))
-    found = pq.read_table(tmp_path / "out").to_pylist()
-    assert sorted(tuple(row.values()) for row in found) == [
-        (1, "de", 1.5), (2, "fr", 2.5), (3, "us", 3.5), (4, "jp", 4.5),
-    ]  # fmt: skip
+    for found in run_both(spark, tmp_path, "files", {"input": str(tmp_path / "in")}):
+        assert [tuple(row.values()) for row in found] == [
+            (1, "de", 1.5), (2, "fr", 2.5), (3, "us", 3.5), (4, "jp", 4.5),
+        ]  # fmt: skip

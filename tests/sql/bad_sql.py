@@ -60,6 +60,33 @@ SECTIONS: dict[str, list[Case]] = {
     "Tables, views and functions": [
         Case("CREATE TABLE t (id BIGINT)", "table t needs WITH ('connector' = '…', …)"),
         Case("CREATE TABLE t (id BIGINT) WITH ('connector' = 'kafak')", "did you mean 'kafka'?"),
+        Case(
+            "CREATE TABLE t (id BIGINT) WITH ('connector' = 'kafka', 'servers' = 'k:9092')",
+            "give one of 'topic', 'topic-pattern' and 'partitions', to say which records",
+        ),
+        Case(
+            "CREATE TABLE t (id BIGINT) WITH ('connector' = 'kafka', 'servers' = 'k', 'topic' = 'a', 'topic-pattern' = "
+            "'b.*')",
+            "give one of 'topic', 'topic-pattern' and 'partitions', not topic and topic-pattern",
+        ),
+        Case(
+            "CREATE TABLE t (id BIGINT) WITH ('connector' = 'kafka', 'servers' = 'k', 'topic' = 'a', 'start-time' = "
+            "'yesterday')",
+            "'start-time' is such as 2026-01-01T00:00:00Z, not 'yesterday'",
+        ),
+        Case(
+            "CREATE TABLE t (id BIGINT) WITH ('connector' = 'kafka', 'servers' = 'k', 'topic' = 'a', 'format' = "
+            "'avro')",
+            "the format 'avro' needs 'avro-schema'",
+        ),
+        Case(
+            "CREATE TABLE t (id BIGINT) WITH ('connector' = 'kafka', 'servers' = 'k', 'topic' = 'a', 'format' = 'csv')",
+            "there is no format 'csv': write json, avro, protobuf, text, raw",
+        ),
+        Case(
+            "CREATE TABLE t (id BIGINT) WITH ('connector' = 'kafka', 'servers' = 'k', 'topic' = 'a', 'format' = 'raw')",
+            "a raw record has no column id; it has key, value, topic",
+        ),
         Case("CREATE TABLE t (id BIGINT) WITH ('connector' = 'carrier-pigeon')", "there is console, delta, "),
         Case("CREATE TABLE t (id BIGINT) WITH ('connector' = 'files')", "needs the option 'path'"),
         Case("CREATE TABLE t (id BIGINT) WITH ('connector' = 'postgres', 'table' = 't')", "needs the option 'dsn'"),
@@ -244,13 +271,41 @@ SECTIONS: dict[str, list[Case]] = {
         Case("INSERT INTO out SELECT country, count(*) AS n FROM orders GROUP BY 3", "the select list has 2 items"),
         Case("INSERT INTO out SELECT id, count(*) AS n FROM orders GROUP BY ROLLUP (id)", "ROLLUP cannot be streamed"),
         Case(
+            "INSERT INTO out SELECT country, count(*) AS n FROM orders GROUP BY country, window(at, '1 minute')",
+            "window(…) would be a key that is kept for ever: write TUMBLE",
+        ),
+        Case(
+            "INSERT INTO out SELECT window_start, count(*) AS n FROM TABLE(CUMULATE(TABLE orders, DESCRIPTOR(at), "
+            "INTERVAL '1' MINUTE, INTERVAL '1' HOUR)) GROUP BY window_start, window_end",
+            "CUMULATE is not there: write TUMBLE",
+        ),
+        Case(
+            "INSERT INTO out SELECT id, (SELECT max(amount) FROM orders) AS most FROM orders",
+            "a subquery inside an expression cannot be streamed",
+        ),
+        Case(
+            "INSERT INTO out SELECT id, tag FROM orders CROSS JOIN UNNEST(item.tags) AS t(tag)",
+            "instead of UNNEST write LATERAL VIEW explode(items) t AS item",
+        ),
+        Case(
             "INSERT INTO out SELECT country, count(*) AS n FROM orders GROUP BY country HAVING count(*) < 5",
             "HAVING on a result that changes",
         ),
         Case(
             "CREATE VIEW v AS SELECT country, count(*) AS n FROM orders GROUP BY country;\n"
-            "INSERT INTO out SELECT n, count(*) AS c FROM v GROUP BY n",
-            "this would aggregate a result that changes (GROUP BY without a window)",
+            "INSERT INTO out SELECT max(n) AS most FROM v",
+            "max(n) of a result that changes (GROUP BY without a window)",
+        ),
+        Case(
+            "CREATE VIEW v AS SELECT country, collect_list(id) AS ids FROM orders GROUP BY country;\n"
+            "INSERT INTO out SELECT count(*) AS n FROM v",
+            "collect_list(id) in that result does not keep its old value",
+        ),
+        Case(
+            "CREATE VIEW v AS SELECT country, id, place FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY country "
+            "ORDER BY amount) AS place FROM orders) WHERE place = 1;\n"
+            "INSERT INTO out SELECT count(*) AS n FROM v",
+            "this would aggregate a result that changes (ROW_NUMBER() of groups that never end)",
         ),
         Case(
             "CREATE VIEW v AS SELECT country, count(*) AS n FROM orders GROUP BY country;\n"

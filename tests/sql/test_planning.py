@@ -3,7 +3,7 @@
 import pytest
 
 from epochal.sql.errors import SqlError
-from epochal.sql.plan import AggregateNode, JoinNode, SinkNode, SourceNode, TopNode, WindowNode
+from epochal.sql.plan import AggregateNode, JoinNode, RunningTopNode, SinkNode, SourceNode, TopNode, WindowNode
 from epochal.sql.script import plan_text
 from epochal.sql.tables import Function
 from tests.sql.making import TABLES, plan_of, told
@@ -269,6 +269,35 @@ def test_a_primary_key_is_what_a_sink_replaces_rows_by() -> None:
     sink = plan.nodes["totals"]
     assert isinstance(sink, SinkNode)
     assert sink.table.primary_key == ("country",)
+
+
+def test_an_aggregate_of_one_that_changes_takes_back_what_it_counted() -> None:
+    """Whoever else reads the result below gets new values only."""
+    plan = plan_of(
+        "CREATE VIEW v AS SELECT country, count(*) AS n FROM orders GROUP BY country;"
+        "INSERT INTO out SELECT n, count(*) AS c FROM v WHERE n > 3 GROUP BY n;"
+        "INSERT INTO typed SELECT country, n FROM v"
+    )
+    below, above = plan.nodes["v-aggregate"], plan.nodes["out-aggregate"]
+    assert isinstance(below, AggregateNode)
+    assert isinstance(above, AggregateNode)
+    assert (below.changelog, below.retractions, above.changelog, above.retractions) == (False, True, True, False)
+    lines = told(plan)
+    assert "out-input transform <- v-select: SELECT country, n, row_kind FROM input WHERE (n > 3)" in lines
+    assert lines[-2].endswith("SELECT country, n FROM input WHERE row_kind IN ('+I', '+U')")
+
+
+def test_all_groups_by_what_is_no_aggregate_and_qualify_may_name_the_number() -> None:
+    plan = plan_of(
+        "INSERT INTO typed SELECT upper(country), count(*) FROM orders GROUP BY ALL;"
+        "INSERT INTO out SELECT id, country, row_number() OVER (PARTITION BY country ORDER BY amount) AS place "
+        "FROM orders QUALIFY place <= 2"
+    )
+    assert "typed-aggregate aggregate <- typed-input: updates by upper_country; count_all = count(*)" in told(plan)
+    top = plan.nodes["out-top"]
+    assert isinstance(top, RunningTopNode)
+    assert (top.n, top.keys) == (2, ("country",))
+    assert told(plan)[-1] == "out sink <- out-qualified: parquet"
 
 
 def test_a_join_of_windows_goes_by_their_begin() -> None:

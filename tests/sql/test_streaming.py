@@ -126,6 +126,9 @@ CREATE TABLE together WITH ('connector' = 'parquet', 'path' = '${out}/together')
 CREATE TABLE unpaid WITH ('connector' = 'parquet', 'path' = '${out}/unpaid');
 CREATE TABLE named WITH ('connector' = 'parquet', 'path' = '${out}/named');
 CREATE TABLE largest WITH ('connector' = 'parquet', 'path' = '${out}/largest');
+CREATE TABLE letters WITH ('connector' = 'parquet', 'path' = '${out}/letters');
+CREATE TABLE by_country WITH ('connector' = 'parquet', 'path' = '${out}/by_country');
+CREATE TABLE of_countries WITH ('connector' = 'parquet', 'path' = '${out}/of_countries');
 CREATE VIEW minutes AS
   SELECT window_start, window_end, country, sum(cents) AS cents
   FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end, country;
@@ -151,6 +154,11 @@ INSERT INTO named SELECT o.id, c.name FROM orders o LEFT JOIN countries FOR SYST
 INSERT INTO largest SELECT country, id, place FROM (
   SELECT id, country, cents, ROW_NUMBER() OVER (PARTITION BY country ORDER BY cents DESC, id) AS place FROM orders)
   WHERE place = 1;
+INSERT INTO letters SELECT id, letter FROM orders LATERAL VIEW explode(split(country, '')) t AS letter;
+CREATE VIEW per_country AS SELECT country, count(*) AS n, max(cents) AS most FROM orders GROUP BY country;
+INSERT INTO by_country SELECT country, n, most FROM per_country;
+INSERT INTO of_countries SELECT sum(n) AS orders, count(*) AS countries, avg(most) AS mean_most, count(country) AS named
+  FROM per_country WHERE n > 1;
 """
 WINDOW = "window(at, '1 minute')"
 MORE_BATCH = {
@@ -166,8 +174,11 @@ MORE_BATCH = {
         LEFT JOIN (SELECT *, window(paid_at, '1 minute') AS w FROM payments) p ON o.id = p.id AND o.w = p.w""",
     "unpaid": """SELECT o.id, p.id FROM orders o LEFT JOIN payments p
         ON o.id = p.id AND p.paid_at BETWEEN o.at AND o.at + INTERVAL '10' SECOND""",
+    "letters": "SELECT id, explode(split(country, '')) FROM orders",
     "named": "SELECT id, CASE country WHEN 'de' THEN 'Germany' WHEN 'fr' THEN 'France' END FROM orders",
 }
+PER_COUNTRY = "SELECT country, count(*) AS n, max(cents) AS most FROM orders GROUP BY country"
+OF_COUNTRIES = f"SELECT sum(n), count(*), avg(most), count(country) FROM ({PER_COUNTRY}) WHERE n > 1"
 LARGEST = "SELECT country, max_by(id, struct(cents, -id)) FROM orders GROUP BY country"
 
 
@@ -183,3 +194,7 @@ def test_rankings_sessions_and_other_joins_give_what_batch_sql_gives(spark: Spar
     # A result that changes: what is first in the end came out, too.
     came_out = {row[:2] for row in ordered(output(spark, tmp_path, "largest").collect())}
     assert set(ordered(spark.sql(LARGEST).collect())) <= came_out
+    # An aggregate of one that changes: each country counts once, by its newest values.
+    assert latest(output(spark, tmp_path, "by_country")) == ordered(spark.sql(PER_COUNTRY).collect())
+    last = max(output(spark, tmp_path, "of_countries").collect())
+    assert tuple(last) == tuple(spark.sql(OF_COUNTRIES).collect()[0])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from epochal.sql.calls import aggregates_in, call_of, is_aggregate, name_of, words_of
+from epochal.sql.changes import take_back
 from epochal.sql.context import Context, Path
 from epochal.sql.dialect import WindowCall, spark_sql
 from epochal.sql.errors import RefusedError
@@ -41,12 +42,6 @@ def aggregated(
     ctx: Context, select: exp.Select, relation: Relation, scope: Scope, path: Path, where: list[exp.Expr]
 ) -> Relation:
     """The relation after GROUP BY, HAVING and the select list."""
-    if relation.updating:
-        raise RefusedError(
-            select.args.get("group") or select.expressions[0],
-            f"this would aggregate a result that changes ({relation.updating}): each change would count once more. "
-            "Aggregate in windows, or group by all that is needed in one query",
-        )
     grouping = _grouping(select, relation, scope)
     calls: dict[str, AggregateCall] = {}
     found: dict[str, str] = {}
@@ -56,6 +51,8 @@ def aggregated(
             made = call_of(call, scope)
             name = name_of(made)
             calls[name], found[spark_sql(call)] = made, name
+    if relation.updating:
+        take_back(ctx, relation, calls, select.args.get("group") or select.expressions[0])
     prepared = _prepared(ctx, relation, scope, path, grouping, where, select)
     result = _grouped(ctx, prepared, grouping, calls, path, select)
     return _finished(ctx, select, result, grouping, found, scope, path)
@@ -66,13 +63,13 @@ def aggregated(
 
 def _grouping(select: exp.Select, relation: Relation, scope: Scope) -> _Grouping:
     group = select.args.get("group")
-    for name in ("rollup", "cube", "grouping_sets", "totals", "all"):
+    for name in ("rollup", "cube", "grouping_sets", "totals"):
         if group is not None and group.args.get(name):
             raise _several_groupings(group, name)
     window, again = relation.window, None
     keys: dict[str, exp.Expr] = {}
     window_named = False
-    for item in group.expressions if group is not None else ():
+    for item in _groups(group, select):
         if isinstance(item, exp.Rollup | exp.Cube | exp.GroupingSets):
             raise _several_groupings(item, type(item).__name__)
         tree = _meant(item, select)
@@ -107,6 +104,15 @@ def _grouping(select: exp.Select, relation: Relation, scope: Scope) -> _Grouping
     return _Grouping(window, again, keys)
 
 
+def _groups(group: exp.Group | None, select: exp.Select) -> list[exp.Expr]:
+    """What is grouped by; ALL is every item of the select list that holds no aggregate."""
+    if group is None:
+        return []
+    if group.args.get("all"):
+        return [item.unalias() for item in select.expressions if not aggregates_in(item)]
+    return list(group.expressions)
+
+
 def _several_groupings(at: exp.Expr, name: str) -> RefusedError:
     return RefusedError(at, f"GROUP BY with {name.upper()} cannot be streamed: write one INSERT for each grouping")
 
@@ -137,6 +143,12 @@ def _resolved(column: exp.Column, scope: Scope) -> str:
 
 def _key_name(tree: exp.Expr, scope: Scope, taken: dict[str, exp.Expr]) -> str:
     check_stateless(tree)
+    if isinstance(tree, exp.Anonymous) and tree.name.lower() in ("window", "session_window"):
+        raise RefusedError(
+            tree,
+            f"{tree.name}(…) would be a key that is kept for ever: write TUMBLE(ts, INTERVAL '1' MINUTE), "
+            "HOP(ts, slide, size) or SESSION(ts, gap)",
+        )
     if aggregates_in(tree):
         raise RefusedError(tree, "GROUP BY holds an aggregate: group by columns, and filter aggregates with HAVING")
     if isinstance(tree, exp.Column) and not isinstance(scope.resolve(tree), exp.Dot):
@@ -169,8 +181,16 @@ def _grouped(
         calls = {"rows": AggregateCall(function="count", arguments=("1",))}
     if grouping.window is None and grouping.again is None:
         keys = keys or (ALL,)
-        node = AggregateNode(name=ctx.name(path, "aggregate", at), inputs=(relation.node,), keys=keys, aggregates=calls)
-        return Relation(node=ctx.add(node), columns=(*keys, *calls), updating="GROUP BY without a window")
+        name = ctx.add(
+            AggregateNode(
+                name=ctx.name(path, "aggregate", at),
+                inputs=(relation.node,),
+                keys=keys,
+                aggregates=calls,
+                changelog=bool(relation.updating),
+            )
+        )
+        return Relation(node=name, columns=(*keys, *calls), updating="GROUP BY without a window", changes_of=name)
     spec = grouping.window
     if spec is None:
         assert grouping.again is not None
@@ -308,7 +328,7 @@ _BOUNDS = {
 
 
 def check_stateless_outside_aggregates(tree: exp.Expr) -> None:
-    if isinstance(tree, exp.Window):
+    if isinstance(tree, exp.Window | exp.Query):
         check_stateless(tree)
     if not is_aggregate(tree):
         for child in tree.iter_expressions():

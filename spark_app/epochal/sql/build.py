@@ -98,7 +98,13 @@ def _grouped(node: PlanNode, stream: Stream) -> Stream:
             aggregates = _columns(node.aggregates)
             return stream.session_window(node.name, gap=_duration(node.gap), keys=node.keys, aggregates=aggregates)
         case AggregateNode():
-            return stream.aggregate(node.name, keys=node.keys, aggregates=_columns(node.aggregates))
+            return stream.aggregate(
+                node.name,
+                keys=node.keys,
+                aggregates=_columns(node.aggregates),
+                changelog=node.changelog,
+                retractions=node.retractions,
+            )
         case TopNode():
             return stream.top_n(node.name, n=node.n, order_by=_order(node.order_by), per=node.per)
         case RunningTopNode():

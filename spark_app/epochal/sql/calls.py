@@ -27,8 +27,9 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def aggregates_in(tree: exp.Expr) -> list[exp.Expr]:
-    """The outermost aggregates of an expression, without those that OVER (…) makes window functions."""
-    if isinstance(tree, exp.Window):
+    """The outermost aggregates of an expression, without those that OVER (…) makes window functions or that a subquery
+    has for itself."""
+    if isinstance(tree, exp.Window | exp.Query):
         return []
     if is_aggregate(tree):
         return [tree]

@@ -11,13 +11,11 @@ from epochal.pipeline import Pipeline, Stream
 from epochal.runtime.durations import to_micros
 from epochal.runtime.errors import PipelineError
 from epochal.sources.nexmark import Nexmark
-from epochal.sql.tables import Table
+from epochal.sql import kafka
+from epochal.sql.tables import SPARK, Table
 
-SPARK = "spark."
-"""Options that begin so are handed to Spark's reader as they are, without this."""
-
-CLIENT, CATALOG, HEADER = "client.", "catalog.", "header."
-"""The same, for Kafka's producer, Iceberg's catalog and HTTP requests."""
+CATALOG, HEADER = "catalog.", "header."
+"""Options that begin so are handed to Iceberg's catalog and to HTTP requests as they are, without this."""
 
 SOURCE_OPTIONS = {
     "bounded": "true: read what is there now and end",
@@ -25,6 +23,9 @@ SOURCE_OPTIONS = {
     "trigger": "the time between micro-batches; as fast as they can be",
 }
 FORMATS = ("json", "csv", "parquet", "text", "orc", "avro")
+WHOLE_NUMBERS = (
+    "rows", "rows-per-request", "rows-per-second", "files-per-batch", "records-per-batch", "events-per-second", "seed",
+)  # fmt: skip
 NEXMARK_EVENTS = ("person", "auction", "bid")
 
 
@@ -75,13 +76,16 @@ def _wrong_value(table: Table) -> Problem | None:
     given = table.options.get("bounded", "false")
     if given not in ("true", "false"):
         return Problem("bounded", f"'bounded' is 'true' or 'false', not {given!r}")
+    known = kafka.FORMATS if table.connector_name == "kafka" else FORMATS
     form = table.options.get("format", "json")
-    if form not in FORMATS:
-        return Problem("format", f"there is no format {form!r}: write {', '.join(FORMATS)}")
+    if form not in known:
+        return Problem("format", f"there is no format {form!r}: write {', '.join(known)}")
+    if table.connector_name == "kafka" and (wrong := kafka.wrong_option(table)):
+        return Problem(*wrong)
     kind = table.options.get("events", "bid")
     if kind not in NEXMARK_EVENTS:
         return Problem("events", f"there are no events {kind!r}: write {', '.join(NEXMARK_EVENTS)}")
-    for name in ("rows", "rows-per-request", "rows-per-second", "files-per-batch", "events-per-second", "seed"):
+    for name in WHOLE_NUMBERS:
         if not table.options.get(name, "1").isdigit():
             return Problem(name, f"{name!r} is a whole number, not {table.options[name]!r}")
     for name in ("idle-after", "trigger", "refresh"):
@@ -92,15 +96,6 @@ def _wrong_value(table: Table) -> Problem | None:
     return None
 
 
-def spark_options(table: Table) -> dict[str, str]:
-    return options_of(table, SPARK)
-
-
-def options_of(table: Table, prefix: str) -> dict[str, str]:
-    """The options that begin with ``prefix``, without it."""
-    return {name.removeprefix(prefix): value for name, value in table.options.items() if name.startswith(prefix)}
-
-
 # --- files ---
 
 
@@ -108,46 +103,17 @@ def _read_files(p: Pipeline, table: Table) -> DataFrame:
     reader = p.spark.readStream.format(table.option("format", "json")).schema(table.schema)
     if "files-per-batch" in table.options:
         reader = reader.option("maxFilesPerTrigger", table.options["files-per-batch"])
-    return reader.options(**spark_options(table)).load(table.options["path"])
+    return reader.options(**table.options_of(SPARK)).load(table.options["path"])
 
 
 def _lookup_files(spark: SparkSession, table: Table) -> DataFrame:
     reader = spark.read.format(table.option("format", "json")).schema(table.schema)
-    return reader.options(**spark_options(table)).load(table.options["path"])
+    return reader.options(**table.options_of(SPARK)).load(table.options["path"])
 
 
 def _write_parquet(stream: Stream, name: str, table: Table) -> None:
     stream.to_parquet(
         name, table.options["path"], endpoint=table.options.get("endpoint"), region=table.options.get("region")
-    )
-
-
-# --- Kafka ---
-
-
-def _read_kafka(p: Pipeline, table: Table) -> DataFrame:
-    """Rows are the messages' values, as JSON or as one column of text."""
-    reader = (
-        p.spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", table.options["servers"])
-        .option("subscribe", table.options["topic"])
-        .option("startingOffsets", table.option("start", "earliest"))
-    )
-    messages = reader.options(**spark_options(table)).load()
-    if table.option("format", "json") == "text":
-        return messages.select(F.col("value").cast("string").alias(table.columns[0][0]))
-    parsed = F.from_json(F.col("value").cast("string"), table.schema)
-    return messages.select(parsed.alias("__row")).select("__row.*")
-
-
-def _write_kafka(stream: Stream, name: str, table: Table) -> None:
-    """The value of a message is its row as JSON."""
-    stream.to_kafka(
-        name,
-        table.options["servers"],
-        table.options["topic"],
-        key=table.options.get("key"),
-        options=options_of(table, CLIENT),
     )
 
 
@@ -165,6 +131,28 @@ def _write_postgres(stream: Stream, name: str, table: Table) -> None:
     )
 
 
+def _read_delta(p: Pipeline, table: Table) -> DataFrame:
+    """New rows of the table, as Delta's own source gives them."""
+    reader = p.spark.readStream.format("delta")
+    if "files-per-batch" in table.options:
+        reader = reader.option("maxFilesPerTrigger", table.options["files-per-batch"])
+    return _declared(reader.options(**table.options_of(SPARK)).load(table.options["path"]), table)
+
+
+def _lookup_delta(spark: SparkSession, table: Table) -> DataFrame:
+    return _declared(spark.read.format("delta").options(**table.options_of(SPARK)).load(table.options["path"]), table)
+
+
+def _declared(frame: DataFrame, table: Table) -> DataFrame:
+    """The columns that a text declares, of a table that has types of its own."""
+    if missing := [name for name, _ in table.columns if name not in frame.columns]:
+        raise PipelineError(
+            f"table {table.name}: {table.options['path']} has no column {', '.join(missing)}; "
+            f"it has {', '.join(frame.columns)}"
+        )
+    return frame.select(*(F.col(f"`{name}`").cast(kind).alias(name) for name, kind in table.columns))
+
+
 def _write_delta(stream: Stream, name: str, table: Table) -> None:
     columns = tuple(column.strip() for column in table.option("partition-by").split(",") if column.strip())
     stream.to_delta(
@@ -177,14 +165,14 @@ def _write_delta(stream: Stream, name: str, table: Table) -> None:
 
 
 def _write_iceberg(stream: Stream, name: str, table: Table) -> None:
-    stream.to_iceberg(name, table.options["table"], catalog=options_of(table, CATALOG))
+    stream.to_iceberg(name, table.options["table"], catalog=table.options_of(CATALOG))
 
 
 def _write_http(stream: Stream, name: str, table: Table) -> None:
     stream.to_http(
         name,
         table.options["url"],
-        headers=options_of(table, HEADER),
+        headers=table.options_of(HEADER),
         rows_per_request=int(table.option("rows-per-request", "500")),
     )
 
@@ -194,7 +182,7 @@ def _write_http(stream: Stream, name: str, table: Table) -> None:
 
 def _read_rate(p: Pipeline, table: Table) -> DataFrame:
     reader = p.spark.readStream.format("rate").option("rowsPerSecond", table.option("rows-per-second", "1"))
-    return reader.options(**spark_options(table)).load()
+    return reader.options(**table.options_of(SPARK)).load()
 
 
 def _read_nexmark(p: Pipeline, table: Table) -> DataFrame:
@@ -231,17 +219,11 @@ CONNECTORS: dict[str, Connector] = {
         required=("path",),
     ),
     "kafka": Connector(
-        read=_read_kafka,
-        write=_write_kafka,
-        prefixes=(CLIENT,),
-        options={
-            "servers": "host:port, …",
-            "topic": "the topic, or several with commas",
-            "start": "earliest, latest or JSON of offsets; earliest",
-            "format": "json or text; json",
-            "key": "the column that is a message's key, where it is written",
-        },
-        required=("servers", "topic"),
+        read=kafka.read,
+        write=kafka.write,
+        prefixes=(kafka.CLIENT,),
+        options=kafka.OPTIONS,
+        required=("servers",),
     ),
     "postgres": Connector(
         write=_write_postgres,
@@ -249,8 +231,12 @@ CONNECTORS: dict[str, Connector] = {
         required=("dsn", "table"),
     ),
     "delta": Connector(
+        read=_read_delta,
         write=_write_delta,
+        lookup=_lookup_delta,
         options={
+            "files-per-batch": "where it is read: at most so many new files a micro-batch",
+            "refresh": "where it is looked up: read it again so often, such as 10 minutes; never",
             "path": "where the table is: s3://…, file://… or a path",
             "partition-by": "columns, with commas",
             "endpoint": "of an S3 server other than the job's store",

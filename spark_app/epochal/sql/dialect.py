@@ -17,7 +17,7 @@ from epochal.runtime.durations import to_micros
 from epochal.runtime.errors import PipelineError
 from epochal.sql.errors import RefusedError, SqlError
 
-WINDOWS = ("TUMBLE", "HOP", "SESSION")
+WINDOWS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
 
 # It warns of what it cannot read; such statements are refused in our own words.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)

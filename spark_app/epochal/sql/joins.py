@@ -256,7 +256,8 @@ def _times(condition: Condition, left: Side, right: Side, join: exp.Join) -> tup
             raise RefusedError(
                 join.this,
                 f"a join of streams needs event time, and {name} has none: declare WATERMARK FOR … in CREATE TABLE, "
-                "and select the column in views",
+                "and select the column in views. A table whose rows are looked up, whenever they came, is joined with "
+                "JOIN t FOR SYSTEM_TIME AS OF ts",
             )
     one, other = next(iter(left.scope.sources)), next(reversed(right.scope.sources))
     mine, theirs = left.relation.times[0], right.relation.times[0]

@@ -98,12 +98,17 @@ class WindowNode(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateNode(PlanNode):
+    """``changelog``: the input's rows may take back earlier ones; ``retractions``: those of the result do."""
+
     keys: tuple[str, ...]
     aggregates: Aggregates
+    changelog: bool = False
+    retractions: bool = False
 
     @property
     def details(self) -> tuple[str, ...]:
-        return (f"updates{_by(self.keys)}", _told(self.aggregates))
+        back = " that take back what was said before" if self.retractions else ""
+        return (f"updates{back}{_by(self.keys)}", _told(self.aggregates))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

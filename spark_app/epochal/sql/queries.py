@@ -155,7 +155,8 @@ def _input(ctx: Context, source: exp.Expr, names: Names, path: Path) -> tuple[st
             relation = _named(source, names)
             alias = source.alias_or_name
     else:
-        raise RefusedError(source, "FROM takes tables, views, subqueries and TABLE(TUMBLE(…))")
+        instead = "; instead of UNNEST write LATERAL VIEW explode(items) t AS item" if source.find(exp.Unnest) else ""
+        raise RefusedError(source, f"FROM takes tables, views, subqueries and TABLE(TUMBLE(…)){instead}")
     columns = source.args["alias"].args.get("columns") if source.args.get("alias") else None
     if columns:
         relation = _renamed(ctx, relation, [column.name for column in columns], source, (*path, alias))
@@ -239,15 +240,16 @@ def _select(ctx: Context, select: exp.Select, names: Names, path: Path) -> Relat
     relation, scope, where = _joins(ctx, select, relation, scope, names, path, where)
     for lateral in select.args.get("laterals") or ():
         relation = _lateral(ctx, lateral, relation, scope, path)
-    if relation.updating and where:
+    grouped = select.args.get("group") is not None or any(aggregates_in(item) for item in select.expressions)
+    grouped = grouped or select.args.get("having") is not None
+    if relation.updating and where and not grouped:
         raise RefusedError(
             where[0],
             f"a filter on a result that changes ({relation.updating}): a row that no longer holds could not be taken "
             "back. "
             "Filter before it, or where the result is read",
         )
-    grouped = select.args.get("group") is not None or any(aggregates_in(item) for item in select.expressions)
-    if grouped or select.args.get("having") is not None:
+    if grouped:
         result = aggregated(ctx, select, relation, scope, path, where)
     else:
         relation = in_windows(ctx, relation, path, select)
@@ -296,6 +298,15 @@ def _qualified(ctx: Context, select: exp.Select, names: Names, path: Path) -> Re
     """``QUALIFY ROW_NUMBER() OVER (…) <= n`` is a query around one that has the number as a column."""
     condition = select.args["qualify"].this.copy()
     windows = list(condition.find_all(exp.Window))
+    if not windows and any(row_number_of(item) is not None for item in select.expressions):
+        # The number is a column of the result: the filter stands around a query that has it.
+        numbered = select.copy()
+        numbered.set("qualify", None)
+        found, rest = first_rows(ctx, _select(ctx, numbered, names, path), conjuncts(condition), path, condition)
+        if rest:
+            raise _only_a_number(rest[0])
+        shown = [name for name in found.columns if not name.startswith("__")]
+        return ctx.transformed(found, path, "qualified", identity(shown), select)
     if len(windows) != 1 or row_number_of(windows[0]) is None:
         raise RefusedError(condition, "QUALIFY takes ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) <= n")
     number = exp.alias_(windows[0].copy(), "__number")
@@ -305,9 +316,13 @@ def _qualified(ctx: Context, select: exp.Select, names: Names, path: Path) -> Re
     windows[0].replace(exp.column("__number"))
     relation, rest = first_rows(ctx, _select(ctx, inner, names, path), conjuncts(condition), path, windows[0])
     if rest:
-        raise RefusedError(rest[0], "QUALIFY takes ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) <= n and nothing else")
+        raise _only_a_number(rest[0])
     shown = [name for name in relation.columns if not name.startswith("__")]
     return ctx.transformed(relation, path, "qualified", identity(shown), select)
+
+
+def _only_a_number(at: exp.Expr) -> RefusedError:
+    return RefusedError(at, "QUALIFY takes ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) <= n and nothing else")
 
 
 def _lookup_table(join: exp.Join, names: Names) -> Table | None:

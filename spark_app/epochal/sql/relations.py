@@ -54,13 +54,14 @@ class Ranking:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
     """Rows of the operator ``node``. ``times`` are the columns that may serve as event time, ``updating`` says what
-    makes it a stream of changed values, if it is one."""
+    makes it a stream of changed values, if it is one, and ``changes_of`` is the operator that could take them back."""
 
     node: str
     columns: tuple[str, ...]
     times: tuple[str, ...] = ()
     event_time: str | None = None
     updating: str = ""
+    changes_of: str | None = None
     window: WindowSpec | None = None
     windowed: Windowed | None = None
     ranking: Ranking | None = None

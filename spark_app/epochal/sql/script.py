@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from epochal.sql.changes import carried
 from epochal.sql.connectors import CONNECTORS, problem_of
 from epochal.sql.context import Context, folded
 from epochal.sql.dialect import Statement, read
@@ -40,7 +41,7 @@ def plan_text(text: str, parameters: Mapping[str, str] | None = None) -> Plan:
         script.finish()
     except RefusedError as refused:
         raise _placed(refused, statements[-1], text) from refused
-    return folded(script.ctx.plan)
+    return folded(carried(script.ctx.plan))
 
 
 def _placed(refused: RefusedError, statement: Statement, text: str) -> SqlError:

@@ -9,6 +9,9 @@ from sqlglot import exp
 from epochal.sql.dialect import micros_of, spark_sql
 from epochal.sql.errors import RefusedError
 
+SPARK = "spark."
+"""Options that begin so are handed to Spark's reader as they are, without this."""
+
 PARAMETER = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -42,6 +45,10 @@ class Table:
 
     def option(self, name: str, default: str = "") -> str:
         return self.options.get(name, default)
+
+    def options_of(self, prefix: str) -> dict[str, str]:
+        """The options that begin with ``prefix``, without it."""
+        return {name.removeprefix(prefix): value for name, value in self.options.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,8 @@ def window_spec(
     durations: list[exp.Expr],
     partition_by: tuple[str, ...] = (),
 ) -> WindowSpec:
+    if call.name == "CUMULATE":
+        raise RefusedError(at, "CUMULATE is not there: write TUMBLE for whole windows, or HOP for steps within them")
     if relation.updating:
         raise RefusedError(at, f"a result that changes ({relation.updating}) has no windows: put the window before it")
     if time not in relation.times:

@@ -7,10 +7,12 @@ import uuid
 import warnings
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from cluster.processes import free_port
 from tests.support.kafka.jars import BROKER, jars
@@ -31,6 +33,17 @@ JVM = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """``timestamp``: milliseconds since 1970, now if left out."""
+
+    partition: int
+    value: bytes
+    key: bytes | None = None
+    timestamp: int | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
 class KafkaBroker(Server):
     name = "kafka"
     start_timeout = 60.0
@@ -49,18 +62,35 @@ class KafkaBroker(Server):
     def produce(self, topic: str, rows: Iterable[tuple[int, Mapping[str, Any]]], *, origin: str | None = None) -> None:
         """Send rows as JSON, each to the partition that it names, and wait until all are there. ``origin`` becomes a
         header."""
-        headers = [] if origin is None else [("origin", origin.encode())]
+        headers = () if origin is None else (("origin", origin.encode()),)
+        self.send(topic, (Record(partition, json.dumps(row).encode(), headers=headers) for partition, row in rows))
+
+    def send(self, topic: str, records: Iterable["Record"]) -> None:
         producer = KafkaProducer(bootstrap_servers=self.address, acks="all", linger_ms=20)
         try:
             sent = [
-                producer.send(topic, value=json.dumps(row).encode(), partition=partition, headers=headers)
-                for partition, row in rows
+                producer.send(
+                    topic,
+                    key=record.key,
+                    value=record.value,
+                    partition=record.partition,
+                    timestamp_ms=record.timestamp,
+                    headers=list(record.headers),
+                )
+                for record in records
             ]
             producer.flush(timeout=60)
             for one in sent:
                 one.get(timeout=10)
         finally:
             producer.close(timeout=10)
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        """Forget the records of each partition that are older than an offset, as retention does."""
+        admin = AdminClient({"bootstrap.servers": self.address})
+        asked = admin.delete_records([TopicPartition(topic, number, offset) for number, offset in before.items()])
+        for answer in asked.values():
+            answer.result(timeout=30)
 
     def committed(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Keys and values of all records that are committed, partition by partition."""

@@ -16,6 +16,7 @@ from cluster.gobuild import BuildError, cache_dir
 HERE = Path(__file__).parent
 BROKER = HERE / "broker"
 CONNECTOR = HERE / "connector"
+FORMATS = HERE.parent / "formats"
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 LONGEST = 600
 
@@ -70,5 +71,5 @@ def _sums(directory: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    for each in (BROKER, CONNECTOR):
+    for each in (BROKER, CONNECTOR, FORMATS):
         jars(each)
