@@ -131,9 +131,9 @@ class Side:
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, name=f"reads-{kind}", daemon=True).start()
 
-    def wait(self) -> None:
+    def wait(self, limit: float) -> None:
         """Until it is up: the other sides must not be measured while this one starts."""
-        if self._line(READY, 300.0) is None:
+        if self._line(READY, limit) is None:
             raise SystemExit(f"{self.kind} did not start:\n{self.log.read_text()[-4000:]}")
 
     def run(self, task: Task, limit: float) -> Took | Failed:
@@ -185,7 +185,7 @@ class Bench:
         new = [kind for kind in kinds if kind not in self._sides]
         self._sides |= {kind: Side(kind, self._home, self._server) for kind in new}
         for kind in new:
-            self._sides[kind].wait()
+            self._sides[kind].wait(self._limit)
 
     def end(self, *kinds: str) -> None:
         """These, or all."""

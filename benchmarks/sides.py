@@ -139,7 +139,8 @@ def _after_load(batches: list[Batch], workload: Workload, task: Task) -> list[Ba
 def _paced(workload: Workload, feeder: Feeder, batches: list[Batch], visible: Callable[[float], float | None]) -> Any:
     """Seconds from the arrival of each measured file until its rows were computed, and until that was visible."""
     ends = file_ends(batches, workload.input.sizes)
-    known = list(zip(feeder.arrivals, ends, strict=True))[workload.input.load :]
+    # The report of a batch may be missing if its query was stopped right after it.
+    known = list(zip(feeder.arrivals, ends, strict=False))[workload.input.load :]
     seen = [(arrived, visible(end)) for arrived, end in known]
     return {
         "computed": [end - arrived for arrived, end in known],
