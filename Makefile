@@ -100,8 +100,20 @@ bench-quick: $(READY) java ## Compare with plain Structured Streaming in 5 minut
 	$(BIN)/python -m benchmarks.compare --quick
 
 .PHONY: bench
-bench: $(READY) java ## The same with more rows, more batches and all Nexmark queries that both can do (an hour)
+bench: $(READY) java ## The same with large state, more batches and all Nexmark queries that both can do (an hour)
 	$(BIN)/python -m benchmarks.compare
+
+.PHONY: bench-limits
+bench-limits: $(READY) java ## See how far Epochal is from what reading, shuffling and S3 alone allow
+	$(BIN)/python -m benchmarks.limits
+
+.PHONY: bench-cost
+bench-cost: $(READY) java ## See how cost grows with rows, keys, executors and epochs kept
+	$(BIN)/python -m benchmarks.cost
+
+.PHONY: bench-flink
+bench-flink: $(READY) java ## Compare with Flink on Nexmark queries (fetches 1 GB for it once)
+	$(BIN)/python -m benchmarks.flink
 
 .PHONY: bench-pause
 bench-pause: $(READY) java ## Measure the pause and the bytes of checkpoints at 1 GB of state

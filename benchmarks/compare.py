@@ -1,7 +1,8 @@
 """Epochal beside plain Structured Streaming: the same queries on the same input, the same S3 server, one machine.
 
-Each side is a process; both run the same workloads in the same order, on S3 without and with delay. Results are
-compared row by row.
+Each side is a process: Epochal, and Structured Streaming with each of its two state stores. All run the same workloads,
+one at a time and in turns, on S3 without and with delay. Results are compared row by row. What was measured is kept if
+the run is interrupted.
 
     make bench-quick
     make bench
@@ -9,240 +10,290 @@ compared row by row.
 """
 
 import argparse
-import json
-import math
-import os
 import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import s3a
-from benchmarks.comparison_page import Figure, page, plot
+from benchmarks.comparison_page import Report, page, plot, told
+from benchmarks.figures import (
+    CAUGHT_UP,
+    FLOOR,
+    MOST_OVER_FLOOR,
+    MOST_OVERHEAD,
+    OVERHEAD,
+    RECOVERY,
+    Figure,
+    best,
+    figures,
+)
+from benchmarks.inputs import Input
 from benchmarks.report import BUILD, PAGES, conditions, write_json, write_page
+from benchmarks.running import Bench, Failed, Measured
 from benchmarks.same_results import differences
 from benchmarks.session import spark_session
-from benchmarks.sides import ANSWER, EPOCHAL, READY, STRUCTURED, Task, Took
-from benchmarks.workloads import CPU, P50, ROWS, Delay, Input, Workload, workloads
-from tests.support.proxy import CountingProxy
+from benchmarks.sides import EPOCHAL, ROCKSDB, STRUCTURED, Task
+from benchmarks.workloads import P50, Delay, Workload, workloads
 from tests.support.s3 import S3Server
 
-SETTINGS = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
-"""Of Structured Streaming: the best that are known."""
+SMALL, LARGE, STATE = "windows, 5k rows", "windows, 200k keys", "updating aggregate"
+"""Beginnings of the names of the workloads that small batches, overhead and recovery are measured with."""
 
-MOST_CPU = 0.5
-LEAST_MEAN = 2.5
-"""The goals for CPU, for every workload, and for the geometric mean of all Nexmark queries."""
+PACED_INTERVAL = 10.0
+"""Seconds between epochs where requests per minute are counted, in quick runs as well."""
+
+Cell = tuple[str, Workload, Delay]
+"""What to do, with which workload and where."""
+
+COMPARE, OVER_FLOOR, CHECKPOINTS, KILL = "compare", "floor", "overhead", "recovery"
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One workload on one side."""
+class Comparison:
+    """Does one cell after another, and keeps what came of it."""
 
-    took: Took
-    requests: int
-    bytes: int
-    files: str
-    """Pattern of the files that hold its results."""
+    def __init__(self, bench: Bench, arguments: argparse.Namespace, report: Report, console: Console) -> None:
+        self._bench, self._arguments, self._report, self._console = bench, arguments, report, console
+        self._turn = 0
+        self._better: dict[str, str] = {}
+
+    def do(self, cell: Cell) -> None:
+        what, workload, delay = cell
+        if workload.alone:
+            self._bench.end()
+        done = {COMPARE: self._compare, OVER_FLOOR: self._floor, CHECKPOINTS: self._overhead, KILL: self._recovery}
+        new = done[what](workload, delay)
+        if workload.alone:
+            self._bench.end()
+        self._report.found += new
+        for one in new[:1]:
+            self._console.print(told(one))
+        self.save()
+
+    def save(self) -> None:
+        write_json("results", [asdict(one) for one in self._report.every()])
+        write_json("runs", self._report.runs)
+
+    def _kinds(self, workload: Workload) -> list[str]:
+        """In turns: whoever is first in one cell is last in the next. A quick run goes on with the state store that was
+        the better one at first; a paced input with that of the small batches, which are the same query."""
+        kinds = [EPOCHAL, ROCKSDB] if workload.stateless else [EPOCHAL, *STRUCTURED]
+        known = self._better.get(SMALL if workload.pace or workload.name.startswith(SMALL) else workload.name)
+        if self._arguments.quick and known is not None:
+            kinds = [EPOCHAL, known]
+        self._turn += 1
+        return kinds if self._turn % 2 else kinds[::-1]
+
+    def _compare(self, workload: Workload, delay: Delay) -> list[Figure]:
+        kinds = self._kinds(workload)
+        self._bench.start(kinds)
+        interval = PACED_INTERVAL if workload.pace else self._arguments.interval
+        tasks = {kind: self._bench.task(kind, workload, delay, interval) for kind in kinds}
+        results = {kind: self._bench.run(kind, workload, delay, task) for kind, task in tasks.items()}
+        found = self._judged(workload, delay, results, "")
+        for task in tasks.values():
+            self._bench.forget(task)
+        return [] if found is None else figures(workload, delay, *found)
+
+    def _judged(
+        self, workload: Workload, delay: Delay, results: dict[str, Measured | Failed], after: str
+    ) -> tuple[Measured, Measured | None] | None:
+        """Epochal's run and the one to compare it with; None if there is nothing to compare."""
+        for kind, result in results.items():
+            shown = asdict(result) | {"side": kind, "workload": workload.name + after, "s3_delay_ms": delay}
+            self._report.runs.append(shown)
+            if isinstance(result, Failed):
+                self._report.failed.append(f"{workload.name}{after}, {kind}: {result.why}")
+        ours = results[EPOCHAL]
+        if isinstance(ours, Failed):
+            self._report.wrong.append(f"{workload.name}{after}: Epochal failed: {ours.why}")
+            return None
+        theirs = {kind: one for kind, one in results.items() if kind != EPOCHAL and isinstance(one, Measured)}
+        for kind, one in theirs.items():
+            try:
+                compared, different = differences(workload, ours.files, one.files)
+            except duckdb.Error as error:
+                self._report.wrong.append(f"{workload.name}{after}, {kind}: cannot be compared: {error}")
+                continue
+            self._report.compared += compared
+            if different or not compared:
+                self._report.wrong.append(f"{workload.name}{after}, {kind}: {different} of {compared} rows differ")
+        chosen = best(workload, theirs)
+        if chosen is not None:
+            self._better[SMALL if workload.name.startswith(SMALL) else workload.name] = chosen
+        return ours, None if chosen is None else theirs[chosen]
+
+    def _floor(self, workload: Workload, delay: Delay) -> list[Figure]:
+        """A stream that reads the same files and drops the rows, with its progress on local disk."""
+        task = replace(self._bench.task(ROCKSDB, workload, None, None), floor=True)
+        result = self._bench.run(ROCKSDB, workload, None, task)
+        self._bench.forget(task)
+        ours = [one for one in self._report.found if one.workload == workload.name and one.metric == P50]
+        if isinstance(result, Failed):
+            self._report.wrong.append(f"{workload.name}: the stream that only reads failed: {result.why}")
+            return []
+        floor = statistics.median(result.took.batches)
+        return [
+            Figure.of(one.workload, FLOOR, one.s3_delay_ms, one.epochal, floor, goal=MOST_OVER_FLOOR)
+            for one in ours
+            if one.s3_delay_ms == delay
+        ]
+
+    def _overhead(self, workload: Workload, delay: Delay) -> list[Figure]:
+        """The same with and without checkpoints, in turns; the first of all is not counted."""
+        took: dict[float | None, list[float]] = {None: [], 10.0: []}
+        for interval in [None, 10.0, None, None, 10.0]:
+            task = self._bench.task(EPOCHAL, workload, delay, interval)
+            result = self._bench.run(EPOCHAL, workload, delay, task)
+            self._bench.forget(task)
+            if isinstance(result, Failed):
+                self._report.wrong.append(f"{workload.name}: overhead: {result.why}")
+                return []
+            took[interval].append(result.took.seconds)
+        share = statistics.mean(took[10.0]) / statistics.mean(took[None][1:]) - 1
+        return [Figure.of(workload.name, OVERHEAD, delay, share, None, goal=MOST_OVERHEAD)]
+
+    def _recovery(self, workload: Workload, delay: Delay) -> list[Figure]:
+        """Killed with its state full and some batches after its last checkpoint; then a new process goes on."""
+        after = ", killed and restarted"
+        half = workload.input.load + (len(workload.input.sizes) - workload.input.load) // 2
+        tasks: dict[str, Task] = {}
+        results: dict[str, Measured | Failed] = {}
+        seconds: dict[str, tuple[float, float]] = {}
+        for kind in self._kinds(workload):
+            tasks[kind] = task = self._bench.task(kind, workload, delay, self._arguments.interval)
+            died = self._bench.run(kind, workload, delay, replace(task, kill_after=half))
+            killed = Path(task.work) / "killed"
+            if not killed.exists():
+                results[kind] = Failed(f"before it was killed: {died}")
+                continue
+            self._bench.start([kind])
+            results[kind] = again = self._bench.run(kind, workload, delay, replace(task, generation=2))
+            if isinstance(again, Measured):
+                seconds[kind] = _since(self._bench.began(kind), again, int(killed.read_text()))
+        found = self._judged(workload, delay, results, after)
+        for task in tasks.values():
+            self._bench.forget(task)
+        others = [seconds[kind] for kind in STRUCTURED if kind in seconds]
+        if found is None or EPOCHAL not in seconds:
+            return []
+        return [
+            Figure.of(workload.name, metric, delay, seconds[EPOCHAL][index], min(one[index] for one in others))
+            for index, metric in enumerate((RECOVERY, CAUGHT_UP))
+            if others
+        ]
 
 
-class Side:
-    """A process that runs one workload after another."""
-
-    def __init__(self, kind: str, home: Path, server: S3Server, conf: dict[str, str]) -> None:
-        self._log = home / f"{kind}.log"
-        settings = home / f"{kind}.json"
-        settings.write_text(json.dumps(conf))
-        keys = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.sides", kind, str(settings)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log.open("w"), text=True,
-            env=os.environ | keys | {"AWS_REGION": server.region}, start_new_session=True,
-        )  # fmt: skip
-        self.kind = kind
-
-    def wait(self) -> None:
-        """Until it is up: the other side must not be measured while this one starts."""
-        self._line(READY)
-
-    def run(self, task: Task) -> Took:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(asdict(task)) + "\n")
-        self._process.stdin.flush()
-        return Took(**json.loads(self._line(ANSWER)))
-
-    def _line(self, begin: str) -> str:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(begin):
-                return line.removeprefix(begin)
-        raise SystemExit(f"{self.kind} failed:\n{self._log.read_text()[-4000:]}")
-
-    def end(self) -> None:
-        # The JVM is in the same session, and must not go on beside the other side.
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+def _since(began: float, again: Measured, killed: int) -> tuple[float, float]:
+    ends = again.took.ends
+    return ends[0][1] - began, next((end for number, end in ends if number > killed), ends[-1][1]) - began
 
 
-class Bench:
-    def __init__(self, home: Path, server: S3Server, arguments: argparse.Namespace) -> None:
-        self._home = home
-        self._server = server
-        self._arguments = arguments
-        self._buckets = 0
-        self._conf = {EPOCHAL: {}, STRUCTURED: SETTINGS | s3a.settings(server, server.endpoint)}
-
-    @contextmanager
-    def sides(self) -> Iterator[list[Side]]:
-        """Both processes, up and idle; one runs at a time."""
-        with ExitStack() as stack:
-            found = []
-            for kind, conf in self._conf.items():
-                side = Side(kind, self._home, self._server, conf)
-                stack.callback(side.end)
-                found.append(side)
-            for side in found:
-                side.wait()
-            yield found
-
-    def run(self, side: Side, workload: Workload, delay: Delay) -> Measured:
-        self._buckets += 1
-        bucket = f"bench-{self._buckets}"
-        work = self._home / bucket
-        work.mkdir()
-        self._server.make_bucket(bucket)
-        with CountingProxy(self._server.endpoint, delay=(delay or 0.0) / 2000) as proxy:
-            scheme = "s3" if side.kind == EPOCHAL else "s3a"
-            root = work.as_uri() if delay is None else f"{scheme}://{bucket}"
-            task = Task(
-                workload=workload.name,
-                quick=self._arguments.quick,
-                scale=self._arguments.scale,
-                input=str(self._home / workload.input.name),
-                store=f"{root}/checkpoints",
-                output=f"{root}/out",
-                work=str(work),
-                endpoint=None if delay is None else proxy.endpoint,
-                region=None if delay is None else self._server.region,
-                interval=self._arguments.interval,
-            )
-            took = side.run(task)
-            requests, passed = len(proxy.requests), proxy.bytes
-        where = work if delay is None else self._server.data_dir / bucket
-        files = f"{where}/out/*.parquet"
-        if side.kind == STRUCTURED and workload.updates is not None:
-            files = f"{work}/updates/*/*.parquet"
-        return Measured(took, requests, passed, files)
-
-
-def figures(workload: Workload, delay: Delay, ours: Measured, theirs: Measured) -> list[Figure]:
-    def figure(metric: str, get: Any, *, goal: float | None = None, more_is_better: bool = False) -> Figure:
-        goal = workload.goals.get((metric, delay), goal)
-        return Figure.of(workload.name, metric, delay, get(ours), get(theirs), goal=goal, more=more_is_better)
-
-    rows = workload.input.rows
-    found = [
-        figure(ROWS, lambda one: rows / one.took.seconds, more_is_better=True),
-        figure(P50, lambda one: statistics.median(one.took.batches)),
-        figure("p99 of a batch, seconds", lambda one: _high(one.took.batches)),
-        figure("seconds until all is committed", lambda one: one.took.whole),
-        figure(CPU, lambda one: one.took.cpu / sum(workload.input.sizes) * 1e6, goal=MOST_CPU),
-        figure("peak memory of the processes so far, MB", lambda one: one.took.peak / 2**20),
-    ]
-    if delay is not None:
-        found.append(figure("S3 requests", lambda one: one.requests))
-        found.append(figure("S3 bytes, both ways", lambda one: one.bytes))
-    return found
-
-
-def _high(values: list[float]) -> float:
-    return sorted(values)[math.ceil(0.99 * len(values)) - 1]
-
-
-def means(found: list[Figure], delays: list[Delay]) -> list[Figure]:
-    """The geometric mean over all Nexmark queries, by delay."""
-    result = []
-    for delay in delays:
-        of = [one for one in found if one.s3_delay_ms == delay and one.metric == ROWS and "Nexmark" in one.workload]
-        if of:
-            ours = statistics.geometric_mean(one.epochal for one in of)
-            theirs = statistics.geometric_mean(one.structured_streaming for one in of)
-            result.append(Figure.of("Nexmark, geometric mean", ROWS, delay, ours, theirs, goal=LEAST_MEAN, more=True))
-    return result
+def cells(chosen: list[Workload], wanted: list[Delay], *, quick: bool) -> Iterator[Cell]:
+    """What to do, in this order. Where a workload is measured by itself, everything of it comes together."""
+    for workload in chosen:
+        delays = [delay for delay in workload.delays if delay in wanted]
+        for delay in delays:
+            yield COMPARE, workload, delay
+        if workload.name.startswith(SMALL):
+            yield from ((OVER_FLOOR, workload, delay) for delay in delays)
+        if workload.name.startswith(LARGE) and not quick and 0.0 in delays:
+            yield CHECKPOINTS, workload, 0.0
+    for workload in [one for one in chosen if one.name.startswith(STATE)][:1]:
+        delays = [delay for delay in workload.delays if delay in wanted]
+        yield from ((KILL, workload, delay) for delay in delays)
 
 
 def write_inputs(chosen: list[Workload], home: Path) -> None:
-    """By a Spark of their own, which is gone before anything is measured."""
+    """Where that needs Spark, by one of their own, which is gone before anything is measured."""
     inputs: dict[str, Input] = {workload.input.name: workload.input for workload in chosen}
-    spark = spark_session("bench-inputs")
+    spark = spark_session("bench-inputs") if any(one.by_spark for one in inputs.values()) else None
     for name, one in inputs.items():
         (home / name).mkdir()
         one.write(spark, home / name, one)
-    spark.stop()
+    if spark is not None:
+        spark.stop()
 
 
-def main() -> int:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="what fits into five minutes")
     parser.add_argument("--only", default="", metavar="PATTERN", help="workloads whose names match")
     parser.add_argument("--delays", default="0,30,local", help="milliseconds, or local: what to run (0,30,local)")
     parser.add_argument("--interval", type=float, help="seconds between Epochal's checkpoints (10; quick: 3)")
+    parser.add_argument("--minutes", type=float, help="begin nothing new after so many (no limit; quick: 5)")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds that one run may take (600)")
     parser.add_argument("--scale", type=float, default=1.0, help="rows of each file, to try things out (1)")
     arguments = parser.parse_args()
     arguments.interval = arguments.interval or (3.0 if arguments.quick else 10.0)
+    arguments.minutes = arguments.minutes or (4.5 if arguments.quick else 1e9)
+    return arguments
+
+
+def run(arguments: argparse.Namespace, chosen: list[Workload], report: Report, console: Console) -> None:
     wanted: list[Delay] = [None if text == "local" else float(text) for text in arguments.delays.split(",")]
+    began = time.monotonic()
+    todo = list(cells(chosen, wanted, quick=arguments.quick))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        tempfile.TemporaryDirectory(prefix="epochal-bench-") as directory,
+        S3Server() as server,
+        Progress(*columns, console=console, transient=True) as bars,
+    ):
+        home = Path(directory)
+        bar = bars.add_task("writing input", total=len(todo))
+        write_inputs(chosen, home)
+        bench = Bench(home, server, quick=arguments.quick, scale=arguments.scale, limit=arguments.limit)
+        comparison = Comparison(bench, arguments, report, console)
+        try:
+            for cell in todo:
+                bars.update(bar, description=f"{cell[0]}: {cell[1].name}, {cell[2]} ms")
+                if time.monotonic() - began > arguments.minutes * 60:
+                    report.skipped.append(f"{cell[1].name}, {cell[0]}")
+                else:
+                    comparison.do(cell)
+                bars.advance(bar)
+        finally:
+            bench.end()
+
+
+def main() -> int:
+    arguments = parsed()
     chosen = [
         one for one in workloads(quick=arguments.quick, scale=arguments.scale) if re.search(arguments.only, one.name)
     ]
+    if not chosen:
+        raise SystemExit(f"no workload's name matches {arguments.only!r}")
     console = Console(width=None if sys.stdout.isatty() else 140)
-    began = time.monotonic()
-    found: list[Figure] = []
-    wrong: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="epochal-bench-") as directory, S3Server() as server:
-        home = Path(directory)
-        bench = Bench(home, server, arguments)
-        with console.status("writing input"):
-            write_inputs(chosen, home)
-        with bench.sides() as sides:
-            for workload in chosen:
-                for delay in [delay for delay in workload.delays if delay in wanted]:
-                    ours, theirs = (bench.run(side, workload, delay) for side in sides)
-                    compared, different = differences(workload, ours.files, theirs.files)
-                    if different or not compared:
-                        wrong.append(f"{workload.name}: {different} of {compared} rows differ")
-                    new = figures(workload, delay, ours, theirs)
-                    found += new
-                    console.print(f"{new[0]}; {compared:,} rows compared")
-    found += means(found, wanted)
-    for line in wrong:
-        console.print(f"[red]{line}[/red]")
+    report = Report(chosen=chosen, quick=arguments.quick)
+    began, load = time.monotonic(), conditions()["load"]
+    interrupted = False
+    try:
+        run(arguments, chosen, report, console)
+    except KeyboardInterrupt:
+        interrupted = True
     took = time.monotonic() - began
-    write_json("results", [asdict(one) for one in found])
-    facts = conditions(interval=f"{arguments.interval:g} s", took=f"{took:.0f} s")
+    for line in [*report.failed, *report.wrong]:
+        console.print(f"[red]{line}[/red]", highlight=False)
+    facts: dict[str, Any] = conditions(load_before=load, interval=f"{arguments.interval:g} s", took=f"{took:.0f} s")
     name = "structured-streaming-quick" if arguments.quick else "structured-streaming"
-    if arguments.scale == 1.0 and not arguments.only and not wrong:
-        write_page(name, page(found, chosen, facts, quick=arguments.quick, picture=f"{name}.svg"))
-        (PAGES / f"{name}.svg").write_text(plot(found))
-    console.print(f"{len(found)} figures in {BUILD / 'results.json'}, {took:.0f} s in all")
-    return 1 if wrong else 0
+    whole = arguments.scale == 1.0 and not arguments.only and not interrupted
+    if whole and not report.wrong:
+        write_page(name, page(report, facts, picture=f"{name}.svg"))
+        (PAGES / f"{name}.svg").write_text(plot(report.every()))
+    else:
+        write_json("summary", {"conditions": facts, "failed": report.failed, "wrong": report.wrong})
+    said = "interrupted: " if interrupted else ""
+    console.print(f"{said}{len(report.every())} figures in {BUILD / 'results.json'}, {took:.0f} s in all")
+    return 130 if interrupted else 1 if report.wrong else 0
 
 
 if __name__ == "__main__":

@@ -1,92 +1,106 @@
 """The page and the plot of the comparison with Structured Streaming."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.figures import Figure, means
 from benchmarks.plot import ratio_bars
 from benchmarks.report import conditions_line, table
-from benchmarks.workloads import CPU, ROWS, Delay, Workload
+from benchmarks.workloads import CPU, P50, ROWS, Delay, Workload
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One metric of one workload on both sides. ``goal`` is a bound for the ratio, ``met`` says whether it holds."""
+@dataclass(slots=True)
+class Report:
+    """All that one run found. ``runs``: each side's, as it was measured."""
 
-    workload: str
-    metric: str
-    s3_delay_ms: Delay
-    epochal: float
-    structured_streaming: float
-    ratio: float
-    goal: str | None
-    met: bool | None
+    chosen: Sequence[Workload]
+    quick: bool
+    found: list[Figure] = field(default_factory=list)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    compared: int = 0
 
-    @classmethod
-    def of(
-        cls, workload: str, metric: str, delay: Delay, ours: float, theirs: float, *, goal: float | None, more: bool
-    ) -> "Figure":
-        ratio = ours / theirs
-        met = None if goal is None else ratio >= goal if more else ratio <= goal
-        bound = None if goal is None else f"{'≥' if more else '≤'} {goal:g}"
-        return cls(workload, metric, delay, round(ours, 4), round(theirs, 4), round(ratio, 4), bound, met)
-
-    def __str__(self) -> str:
-        both = f"{_number(self.epochal)} : {_number(self.structured_streaming)}"
-        return f"{self.workload}, {where(self.s3_delay_ms)}: {self.metric} {both} = {self.ratio:.2f}"
+    def every(self) -> list[Figure]:
+        delays = sorted({one.s3_delay_ms for one in self.found if one.s3_delay_ms is not None})
+        return self.found + means(self.found, delays)
 
 
 def where(delay: Delay) -> str:
     return "local disk" if delay is None else "S3 on loopback" if delay == 0 else f"S3 with {delay:g} ms round trips"
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def told(one: Figure) -> str:
+    ratio = "" if one.ratio is None else f" = {one.ratio:.2f}"
+    theirs = "" if one.structured_streaming is None else f" : {_number(one.structured_streaming)}"
+    return f"{one.workload}, {where(one.s3_delay_ms)}: {one.metric} {_number(one.epochal)}{theirs}{ratio}"
 
 
-def page(
-    found: Sequence[Figure], chosen: Sequence[Workload], conditions: dict[str, Any], *, quick: bool, picture: str
-) -> str:
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+CONDITIONS = """Every workload runs as Epochal and as plain Structured Streaming with each of its state stores, RocksDB
+(with changelog checkpoints) and the HDFS-backed one, in turns and one at a time, on the same Parquet files from local
+disk, one file a micro-batch. State, progress and results go to one S3 server on the same machine (versitygw), without
+delay and with a proxy that holds every packet for 15 ms in each direction; for small batches also to local disk.
+Epochal is compared with the better of the two (more rows per second); both are below. Structured Streaming has two
+partitions, as Epochal has, and the best settings that are known (`SETTINGS` in `benchmarks/running.py`; the file
+manager of spark-hadoop-cloud, which needs no rename, is not published for this version of Spark). What it emits in
+update mode goes to local disk, because a plain Parquet write to s3a renames. It makes a checkpoint every batch, as it
+always does.
+
+Each side is one process with 4 GB of heap and 2 cores. The first batches of every run fill the state and warm up the
+JVM, and are not counted, on any side. Rows per second are of the batches after these, with Epochal's checkpoints among
+them; *until all is committed* also has the last checkpoint, and for Epochal the closing of all windows. CPU, requests
+and bytes are from the first counted batch until all is committed. *Visible* is when a reader of the results can see
+them: with Epochal's next epoch, with Structured Streaming's batch. Each figure is from one run."""
+
+
+QUICK = """This is the short form: fewer rows, keys and batches than `make bench` has, checkpoints more often, so that
+some fall into the short time, and each query on one S3 only. Both state stores run where a workload comes first;
+where it comes again, only the better one. With so few batches, take these figures for a first look."""
+
+
+def page(report: Report, conditions: dict[str, Any], *, picture: str) -> str:
+    found, quick = report.every(), report.quick
     goals = [one for one in found if one.goal is not None]
     missed = [one for one in goals if not one.met]
-    slower = [one for one in found if one.metric == ROWS and one.ratio < 1]
+    slower = [one for one in found if one.metric == ROWS and one.ratio is not None and one.ratio < 1]
     parts = [
         "# Epochal beside Structured Streaming" + (", in five minutes" if quick else ""),
-        f"""`make bench{"-quick" if quick else ""}` measures this and writes this page.
-Every workload runs as Epochal and as plain Structured Streaming, one after the other, on the same Parquet files from
-local disk, one file a micro-batch. State, progress and results go to one S3 server on the same machine (versitygw),
-without delay and with a proxy that holds every packet for 15 ms in each direction. Structured Streaming has RocksDB
-with changelog checkpoints, two partitions and the file manager that is the better one on s3a (that of
-spark-hadoop-cloud, which needs no rename, is not published for this version of Spark); what it emits in update mode
-goes to local disk, because a plain Parquet write to s3a renames. It makes a checkpoint every batch, as it always
-does. Each side is one process with 4 GB of heap and 2 cores, warmed up only by the workloads before; each figure is
-from one run.""",
+        f"`make bench{'-quick' if quick else ''}` measures this and writes this page.\n{CONDITIONS}",
+        *([QUICK] if quick else []),
         conditions_line(conditions),
-        "The results of all workloads were compared row by row, and are equal.",
+        f"The results of all workloads were compared row by row ({report.compared:,} rows), and are equal.",
         f"![Rows per second, Epochal to Structured Streaming]({picture})",
         f"## Goals: {len(goals) - len(missed)} of {len(goals)} met",
         _table(goals),
         "## Where Epochal loses",
-        "Rows per second below those of Structured Streaming:\n\n" + _table(slower)
+        f"Rows per second below those of Structured Streaming:\n\n{_table(slower)}"
         if slower
-        else "In no workload here.",
+        else "In rows per second: in no workload here.",
+        *_lists(report),
+        "## Both state stores",
+        _providers(report),
         "## Input",
-        table(
-            ["workload", "files", "rows", "of these only to fill the state"],
-            [
-                [
-                    one.name,
-                    str(len(one.input.sizes)),
-                    f"{sum(one.input.sizes):,}",
-                    f"{sum(one.input.sizes[: one.input.load]):,}",
-                ]
-                for one in chosen
-            ],
-        ),
+        _inputs(report.chosen),
         "## All figures",
         _table(found),
     ]
     return "\n\n".join(parts)
+
+
+def _lists(report: Report) -> list[str]:
+    """What did not go as planned."""
+    found = []
+    if report.failed:
+        found += ["Runs that failed:", "\n".join(f"- {line}" for line in report.failed)]
+    if report.skipped:
+        found += ["Not run, because the time was up:", "\n".join(f"- {line}" for line in report.skipped)]
+    return found
 
 
 def _table(figures: Sequence[Figure]) -> str:
@@ -99,7 +113,7 @@ def _table(figures: Sequence[Figure]) -> str:
             one.metric,
             _number(one.epochal),
             _number(one.structured_streaming),
-            f"{one.ratio:.3g}",
+            "–" if one.ratio is None else f"{one.ratio:.3g}",
             one.goal or "",
             said[one.met],
         ]
@@ -108,11 +122,49 @@ def _table(figures: Sequence[Figure]) -> str:
     return table(header, rows)
 
 
+def _providers(report: Report) -> str:
+    rows = [
+        [
+            one["workload"],
+            where(one["s3_delay_ms"]),
+            one["side"],
+            *(["failed", "", "", ""] if "why" in one else _run(one)),
+        ]
+        for one in report.runs
+    ]
+    header = ["workload", "where", "side", "seconds of counted batches", P50, "CPU seconds", "checkpoints among them"]
+    return table(header, rows)
+
+
+def _run(one: dict[str, Any]) -> list[str]:
+    took = one["took"]
+    middle = sorted(took["batches"])[len(took["batches"]) // 2]
+    return [f"{took['end'] - took['measured']:.2f}", f"{middle:.3f}", f"{one['cpu']:.1f}", str(took["inside"])]
+
+
+def _inputs(chosen: Sequence[Workload]) -> str:
+    header = ["workload", "files", "rows", "of these to fill the state and warm up"]
+    rows = [
+        [one.name, str(len(one.input.sizes)), f"{sum(one.input.sizes):,}", f"{sum(one.input.sizes) - one.input.rows:,}"]
+        for one in chosen
+    ]
+    return table(header, rows)
+
+
 def plot(found: Sequence[Figure]) -> str:
-    """Rows and CPU seconds of each workload, as ratios."""
+    """Rows, batch times and CPU seconds of each workload, as ratios."""
+    titles = {
+        "Rows per second: more is better": ROWS,
+        "p50 of a batch: less is better": P50,
+        "CPU seconds: less is better": CPU,
+    }
     return ratio_bars(
         {
-            title: [(f"{one.workload}, {where(one.s3_delay_ms)}", one.ratio) for one in found if one.metric == metric]
-            for title, metric in (("Rows per second: more is better", ROWS), ("CPU seconds: less is better", CPU))
+            title: [
+                (f"{one.workload}, {where(one.s3_delay_ms)}", one.ratio)
+                for one in found
+                if one.metric == metric and one.ratio
+            ]
+            for title, metric in titles.items()
         }
     )

@@ -2,6 +2,7 @@
 window over a column that is not the watermark's, 19 a running top ten), and 12, whose result the clock decides."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -19,6 +20,7 @@ SCHEMA = """
     dateTime timestamp
 """
 DELAY = "1 second"
+DAY = "date_format(dateTime, 'yyyy-MM-dd') AS day"
 QUICK = ["q1", "q5", "q7", "q17", "q20"]
 """One of each kind: stateless, sliding windows, windows, an updating aggregate, a join."""
 
@@ -81,6 +83,17 @@ def q8(events: DataFrame) -> DataFrame:
     return joined.where("name IS NOT NULL AND auctions > 0").select(*_window(), "id", "name", "auctions")
 
 
+def q10(events: DataFrame) -> DataFrame:
+    parts = ["date_format(dateTime, 'yyyy-MM-dd') AS day", "date_format(dateTime, 'HH:mm') AS minute"]
+    return _bids(events, "auction", "bidder", "price", "dateTime", "extra").selectExpr("*", *parts)
+
+
+def q11(events: DataFrame) -> DataFrame:
+    bids = _bids(events, "bidder", "dateTime").withWatermark("dateTime", DELAY)
+    sittings = bids.groupBy(F.session_window("dateTime", "10 seconds"), "bidder").agg(F.count("*").alias("bids"))
+    return sittings.select(*_window("session_window"), "bidder", "bids")
+
+
 def q13(events: DataFrame) -> DataFrame:
     bids = _bids(events, "auction", "bidder", "price", "dateTime")
     table = events.sparkSession.range(1000).select(
@@ -89,8 +102,39 @@ def q13(events: DataFrame) -> DataFrame:
     return bids.join(F.broadcast(table), F.col("auction") % 1000 == F.col("key")).drop("key")
 
 
+def q14(events: DataFrame) -> DataFrame:
+    bids = _bids(events, "auction", "bidder", "price", "dateTime", "extra")
+    part = """CASE WHEN hour(dateTime) BETWEEN 8 AND 18 THEN 'day' WHEN hour(dateTime) BETWEEN 7 AND 20 THEN 'other'
+              ELSE 'night' END AS part_of_day"""
+    letters = "length(extra) - length(replace(extra, 'c', '')) AS letters"
+    chosen = bids.where(f"price * {EURO} BETWEEN 1000000 AND 50000000")
+    return chosen.selectExpr("auction", "bidder", f"price * {EURO} AS price", part, "dateTime", letters)
+
+
+def q15(events: DataFrame) -> DataFrame:
+    return _statistics(_bids(events, "auction", "bidder", "price", DAY), "day")
+
+
+def q16(events: DataFrame) -> DataFrame:
+    return _statistics(_bids(events, "channel", "auction", "bidder", "price", DAY), "channel", "day")
+
+
+def _statistics(bids: DataFrame, *keys: str) -> DataFrame:
+    """Structured Streaming refuses to count distinct values, but collects them."""
+    price = F.col("price")
+    ranks = {1: price < 10_000, 2: (price >= 10_000) & (price < 1_000_000), 3: price >= 1_000_000}
+    found = [F.count("*").alias("bids")]
+    found += [F.count(F.when(at, 1)).alias(f"bids_rank{rank}") for rank, at in ranks.items()]
+    for what in ("bidder", "auction"):
+        found.append(F.size(F.collect_set(what)).cast("long").alias(f"{what}s"))
+        for rank, at in ranks.items():
+            counted = F.size(F.collect_set(F.when(at, F.col(what))))
+            found.append(counted.cast("long").alias(f"{what}s_rank{rank}"))
+    return bids.groupBy(*keys).agg(*found)
+
+
 def q17(events: DataFrame) -> DataFrame:
-    bids = _bids(events, "auction", "price", "date_format(dateTime, 'yyyy-MM-dd') AS day")
+    bids = _bids(events, "auction", "price", DAY)
     price = F.col("price")
     return bids.groupBy("auction", "day").agg(
         F.count("*").alias("bids"),
@@ -129,19 +173,32 @@ def q22(events: DataFrame) -> DataFrame:
     return bids.selectExpr("auction", "bidder", "price", "channel", *parts)
 
 
-STRUCTURED: dict[str, tuple[Callable[[DataFrame], DataFrame], str | None]] = {
-    "q0": (q0, None),
-    "q1": (q1, None),
-    "q2": (q2, None),
-    "q3": (q3, None),
-    "q5": (q5, "window_end"),
-    "q7": (q7, "window_end"),
-    "q8": (q8, "window_end"),
-    "q13": (q13, None),
-    "q17": (q17, None),
-    "q18": (q18, None),
-    "q20": (q20, None),
-    "q21": (q21, None),
-    "q22": (q22, None),
+@dataclass(frozen=True, slots=True)
+class Query:
+    """``until``: the column up to whose newest value its results are complete. Without state no provider matters."""
+
+    run: Callable[[DataFrame], DataFrame]
+    until: str | None = None
+    stateless: bool = False
+
+
+STRUCTURED: dict[str, Query] = {
+    "q0": Query(q0, stateless=True),
+    "q1": Query(q1, stateless=True),
+    "q2": Query(q2, stateless=True),
+    "q3": Query(q3),
+    "q5": Query(q5, "window_end"),
+    "q7": Query(q7, "window_end"),
+    "q8": Query(q8, "window_end"),
+    "q10": Query(q10, stateless=True),
+    "q11": Query(q11, "window_end"),
+    "q13": Query(q13, stateless=True),
+    "q14": Query(q14, stateless=True),
+    "q15": Query(q15),
+    "q16": Query(q16),
+    "q17": Query(q17),
+    "q18": Query(q18),
+    "q20": Query(q20),
+    "q21": Query(q21, stateless=True),
+    "q22": Query(q22, stateless=True),
 }
-"""Each query, and the column up to whose newest value its results are complete."""

@@ -27,7 +27,7 @@ def spark_session(name: str, conf: Mapping[str, str] | None = None, *, defaults:
         PARTITIONS: "2",
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
     }
-    builder = SparkSession.builder.master("local[2]").appName(name)
+    builder = SparkSession.builder.master((conf or {}).get("spark.master", "local[2]")).appName(name)
     for key, value in (settings | (SPARK_DEFAULTS if defaults else {}) | dict(conf or {})).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

@@ -3,25 +3,17 @@
 Structured Streaming's side says what an experienced user would write, so that neither side does work for nothing.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from benchmarks import nexmark
+from benchmarks.inputs import Input, keyed_input, nexmark_input, nexmark_of
 from epochal.pipeline import Pipeline, Stream
-from epochal.sources.nexmark import Nexmark
-from examples.nexmark.generate import write_files
 from examples.nexmark.queries import QUERIES, UPDATES, Events
 
-BEGIN = 1_700_000_000_000_000
-SECONDS_PER_FILE = 5
 DELAY = "2 seconds"
 ROWS, CPU, P50 = "rows per second", "CPU seconds per million rows", "p50 of a batch, seconds"
 """Metrics that have goals."""
@@ -29,21 +21,11 @@ ROWS, CPU, P50 = "rows per second", "CPU seconds per million rows", "p50 of a ba
 Delay = float | None
 """Milliseconds added to a round trip to S3; None where checkpoints and results are on local disk."""
 
+BOTH: tuple[Delay, ...] = (0.0, 30.0)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
-    """Parquet files, one a micro-batch; ``write`` makes them, ``load`` of them only fill the state first."""
-
-    name: str
-    sizes: tuple[int, ...]
-    schema: str
-    write: Callable[[SparkSession, Path, "Input"], None]
-    load: int = 0
-
-    @property
-    def rows(self) -> int:
-        """Rows of the micro-batches that are measured."""
-        return sum(self.sizes[self.load :])
+MILLION: dict[tuple[str, Delay], float] = {(ROWS, 0.0): 4.0, (ROWS, 30.0): 6.0}
+SMALL: dict[tuple[str, Delay], float] = {(P50, 30.0): 0.1, (P50, None): 0.5}
+"""Goals for windows over large and over small batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +33,10 @@ class Workload:
     """``until``: Structured Streaming leaves what only the end of input would close; results are compared up to the
     newest value that it has in this column. ``updates``: the keys whose newest results are compared, and a column that
     grows with each of them; without, all rows are. ``goals``: at least so much (or at most, for what should be small)
-    of Structured Streaming's figure, by metric and delay."""
+    of Structured Streaming's figure, by metric and delay.
+
+    ``stateless``: no state store takes part, so Structured Streaming is run once. ``pace``: a file comes every so many
+    seconds, instead of all being there. ``alone``: in processes of its own, so that its memory is its own."""
 
     name: str
     input: Input
@@ -60,41 +45,70 @@ class Workload:
     until: str | None = None
     updates: tuple[list[str], str] | None = None
     goals: dict[tuple[str, Delay], float] = field(default_factory=dict)
-    delays: tuple[Delay, ...] = (0.0, 30.0)
+    delays: tuple[Delay, ...] = BOTH
     partitions: int = 2
+    stateless: bool = False
+    pace: float | None = None
+    alone: bool = False
 
 
 def workloads(*, quick: bool, scale: float = 1.0) -> list[Workload]:
-    """``quick``: what fits into five minutes. ``scale`` shrinks the rows of each file, to try things out."""
+    """``quick``: what fits into five minutes, the most telling first. ``scale`` shrinks the rows of each file."""
+    return _quick(_files(scale)) if quick else _full(_files(scale))
 
-    def files(count: int, rows: int) -> tuple[int, ...]:
-        return (max(int(rows * scale), 50),) * count
 
-    found = [
-        windows("windows, 1M rows a batch", files(4 if quick else 24, 1_000_000), {(ROWS, 0.0): 4, (ROWS, 30.0): 6}),
-        windows(
-            "windows, 5k rows a batch",
-            files(8 if quick else 60, 5_000),
-            {(P50, 30.0): 0.1, (P50, None): 0.5},
-            delays=(0.0, 30.0, None),
-        ),
-        updating("updating aggregate", files(2, 250_000 if quick else 1_000_000), files(6 if quick else 30, 50_000)),
+Files = Callable[[int, int], tuple[int, ...]]
+
+
+def _files(scale: float) -> Files:
+    return lambda count, rows: (max(int(rows * scale), 50),) * count
+
+
+def _quick(files: Files) -> list[Workload]:
+    events = nexmark_input(files(3, 250_000), load=1)
+    return [
+        windows("windows, 200k keys, 1M rows a batch", files(3, 1_000_000), load=1, goals=MILLION),
+        windows("windows, 5k rows a batch", files(7, 5_000), load=2, goals=SMALL, delays=(0.0, 30.0, None)),
+        paced(files(25, 5_000), load=4, delays=(0.0,)),
+        updating(files(2, 100_000), files(5, 50_000), goal=2, delays=(0.0,)),
+        deduplicating(files(2, 100_000), files(5, 50_000), delays=(0.0,)),
+        *(nexmark_query(name, events, (0.0,)) for name in nexmark.QUICK),
     ]
-    events = nexmark_input(files(3 if quick else 20, 250_000))
-    chosen = nexmark.QUICK if quick else list(nexmark.STRUCTURED)
-    return found + [nexmark_query(name, events, (0.0, 30.0)) for name in chosen]
+
+
+def _full(files: Files) -> list[Workload]:
+    events = nexmark_input(files(12, 250_000), load=2)
+    return [
+        windows("windows, 200k keys, 1M rows a batch", files(22, 1_000_000), load=2, goals=MILLION, alone=True),
+        windows("windows, 5k rows a batch", files(50, 5_000), load=10, goals=SMALL, delays=(0.0, 30.0, None)),
+        *(nexmark_query(name, events, BOTH) for name in nexmark.STRUCTURED),
+        paced(files(70, 5_000), load=10),
+        updating(files(2, 1_000_000), files(25, 50_000), goal=2, alone=True),
+        deduplicating(files(10, 1_000_000), files(20, 50_000), alone=True),
+        windows("windows, 5M keys, 1M rows a batch", files(14, 1_000_000), load=2, keys=5_000_000, alone=True),
+        updating(files(20, 1_000_000), files(12, 50_000), goal=1, alone=True),
+    ]
 
 
 # --- windows ---
 
 
 def windows(
-    name: str, sizes: tuple[int, ...], goals: dict[tuple[str, Delay], float], delays: tuple[Delay, ...] = (0.0, 30.0)
+    name: str,
+    sizes: tuple[int, ...],
+    *,
+    load: int,
+    goals: dict[tuple[str, Delay], float] | None = None,
+    delays: tuple[Delay, ...] = BOTH,
+    keys: int = 200_000,
+    pace: float | None = None,
+    alone: bool = False,
+    partitions: int = 2,
 ) -> Workload:
-    """Count and sum per key in tumbling windows of 10 s, of 200,000 keys."""
+    """Count and sum per key in tumbling windows of 10 s."""
 
     def epochal(p: Pipeline, frame: DataFrame) -> Stream:
-        events = p.source("events", frame, event_time="ts", delay=DELAY, bounded=True)
+        events = p.source("events", frame, event_time="ts", delay=DELAY, bounded=pace is None, trigger=pace)
         aggregates = {"n": F.count("*"), "total": F.sum("value")}
         return events.window("counts", size="10 seconds", keys=["key"], aggregates=aggregates)
 
@@ -104,21 +118,40 @@ def windows(
         window = [F.col("window.start").alias("window_start"), F.col("window.end").alias("window_end")]
         return totals.select(*window, "key", "n", "total")
 
+    # A second of event time a second; otherwise so much a file that most keys are in each window.
+    seconds = pace or (5.0 if keys <= 200_000 else 1.0)
     return Workload(
         name=name,
-        input=keyed_input(f"windows-{sizes[0]}", sizes, keys=200_000),
+        input=keyed_input(
+            f"windows-{len(sizes)}-{sizes[0]}-{keys}-{seconds:g}", sizes, keys=keys, load=load, seconds=seconds
+        ),
         epochal=epochal,
         structured=structured,
         until="window_end",
-        goals=goals,
+        goals=goals or {},
         delays=delays,
+        pace=pace,
+        alone=alone,
+        partitions=partitions,
     )
+
+
+def paced(sizes: tuple[int, ...], *, load: int, delays: tuple[Delay, ...] = BOTH) -> Workload:
+    """A file a second: what a job that runs all day asks of S3, and how long a row takes to its result."""
+    return windows("windows, a file of 5k rows a second", sizes, load=load, delays=delays, pace=1.0)
 
 
 # --- updating aggregates ---
 
 
-def updating(name: str, load: tuple[int, ...], touched: tuple[int, ...]) -> Workload:
+def updating(
+    load: tuple[int, ...],
+    touched: tuple[int, ...],
+    *,
+    goal: float,
+    delays: tuple[Delay, ...] = BOTH,
+    alone: bool = False,
+) -> Workload:
     """Count and sum per key, so far: first every key once, then batches that touch some of them."""
 
     def epochal(p: Pipeline, frame: DataFrame) -> Stream:
@@ -131,35 +164,50 @@ def updating(name: str, load: tuple[int, ...], touched: tuple[int, ...]) -> Work
 
     keys = sum(load)
     return Workload(
-        name=f"{name}, {keys:,} keys",
-        input=keyed_input("updating", load + touched, keys=keys, load=len(load)),
+        name=f"updating aggregate, {keys:,} keys",
+        input=keyed_input(f"updating-{keys}", load + touched, keys=keys, load=len(load) + 1, every=len(load)),
         epochal=epochal,
         structured=structured,
         updates=(["key"], "n"),
-        goals={(ROWS, 0.0): 2, (ROWS, 30.0): 2},
+        goals={(ROWS, 0.0): goal, (ROWS, 30.0): goal},
+        delays=delays,
+        alone=alone,
+    )
+
+
+# --- deduplication ---
+
+
+def deduplicating(
+    load: tuple[int, ...], later: tuple[int, ...], *, delays: tuple[Delay, ...] = BOTH, alone: bool = False
+) -> Workload:
+    """Each id once, for ever: first so many new ones, then batches of which half was seen."""
+
+    def epochal(p: Pipeline, frame: DataFrame) -> Stream:
+        events = p.source("events", frame, event_time="ts", delay=DELAY, bounded=True)
+        once = events.deduplicate("once", keys=["key"], within="36500 days")
+        return once.transform("ids", lambda rows: rows.select("key"))
+
+    def structured(frame: DataFrame) -> DataFrame:
+        return frame.select("key").dropDuplicates(["key"])
+
+    ids = sum(load)
+    return Workload(
+        name=f"deduplication, {ids:,} ids",
+        input=keyed_input(f"ids-{ids}", load + later, keys=2 * ids, load=len(load) + 1, every=len(load)),
+        epochal=epochal,
+        structured=structured,
+        goals={(ROWS, 0.0): 1.5, (ROWS, 30.0): 1.5},
+        delays=delays,
+        alone=alone,
     )
 
 
 # --- Nexmark ---
 
 
-def nexmark_input(sizes: tuple[int, ...]) -> Input:
-    """A file is some seconds of event time, so that windows close all along."""
-    made = nexmark_of(sizes)
-    return Input(
-        name="nexmark",
-        sizes=sizes,
-        schema=nexmark.SCHEMA,
-        write=lambda spark, directory, given: write_files(spark, made, directory, given.sizes),
-    )
-
-
-def nexmark_of(sizes: tuple[int, ...]) -> Nexmark:
-    return Nexmark(seed=1, events_per_second=max(sizes[0] // SECONDS_PER_FILE, 1))
-
-
 def nexmark_query(name: str, events: Input, delays: tuple[Delay, ...]) -> Workload:
-    made, (structured, until) = nexmark_of(events.sizes), nexmark.STRUCTURED[name]
+    made, query = nexmark_of(events.sizes), nexmark.STRUCTURED[name]
 
     def epochal(p: Pipeline, frame: DataFrame) -> Stream:
         return QUERIES[name](Events(query=name, p=p, frame=frame, nexmark=made, bounded=True))
@@ -168,37 +216,10 @@ def nexmark_query(name: str, events: Input, delays: tuple[Delay, ...]) -> Worklo
         name=f"Nexmark {name}",
         input=events,
         epochal=epochal,
-        structured=structured,
-        until=until,
+        structured=query.run,
+        until=query.until,
         updates=UPDATES.get(name),
         goals={(ROWS, delay): 1 for delay in delays},
         delays=delays,
+        stateless=query.stateless,
     )
-
-
-# --- input ---
-
-
-def keyed_input(name: str, sizes: tuple[int, ...], *, keys: int, load: int = 0) -> Input:
-    """Rows of random keys; event time goes on by some seconds a file, and rows are up to a second out of order. The
-    files of the load have every key once."""
-
-    def write(_: SparkSession, directory: Path, given: Input) -> None:
-        random = np.random.default_rng(7)
-        every = random.permutation(keys)
-        for number, rows in enumerate(given.sizes):
-            begin = BEGIN + number * SECONDS_PER_FILE * 1_000_000
-            times = begin + np.sort(random.integers(0, SECONDS_PER_FILE * 10**6, rows))
-            chosen = np.split(every, load)[number] if number < load else random.integers(0, keys, rows)
-            columns = {
-                "ts": pa.array(times - random.integers(0, 1_000_000, rows), pa.timestamp("us", tz="UTC")),
-                "key": chosen,
-                "value": random.integers(0, 1000, rows),
-            }
-            path = directory / f"{number:05d}.parquet"
-            # Several row groups: both sides can read one file with both cores.
-            pq.write_table(pa.table(columns), path, row_group_size=-(-rows // 4))
-            # The file source takes files in the order of their times.
-            os.utime(path, (1_700_000_000 + number,) * 2)
-
-    return Input(name=name, sizes=sizes, schema="ts timestamp, key long, value long", write=write, load=load)
