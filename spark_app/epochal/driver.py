@@ -51,6 +51,10 @@ SPARK_DEFAULTS = {
     # It moves a semi-join with a table below the union of the table's runs: each run would hash the batch's keys anew,
     # and Spark holds all these until the batch is done.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownLeftSemiAntiJoin",
+    # Each execution is described for pages that nobody looks at: in short.
+    "spark.sql.ui.explainMode": "simple",
+    # Groups that fit into the first, faster one of two hash maps: by default 2 to the power of 16.
+    "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18",
     # The default file manager forks a process for each file's permissions: 100 ms of every micro-batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

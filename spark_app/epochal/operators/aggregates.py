@@ -21,13 +21,19 @@ ROWS = "__rows"
 """How many rows a partial stands for."""
 
 
+Plus = Callable[[Column, Column], Column]
+"""Two partials as one, where they stand side by side; null is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decomposed:
-    """One aggregate as partial columns, how to merge these, and how to get the result from the merged ones."""
+    """One aggregate as partial columns, how to merge these, and how to get the result from the merged ones. ``plus`` is
+    there if it can be said of each column by itself."""
 
     partial: Columns
     merge: Columns
     result: Column
+    plus: dict[str, Plus] | None = None
 
 
 def _function(column: Column) -> tuple[str, list[Column], bool] | None:
@@ -78,12 +84,27 @@ def simple_part(name: str) -> str:
     return f"{name}__p"
 
 
-def _simple(partial: Callable[[Column], Column], merge: Callable[[str], Column]) -> Callable[..., Decomposed]:
+def _simple(
+    partial: Callable[[Column], Column], merge: Callable[[str], Column], plus: Plus | None = None
+) -> Callable[..., Decomposed]:
     def make(name: str, argument: Column, frame: DataFrame) -> Decomposed:
         part = simple_part(name)
-        return Decomposed({part: partial(argument)}, {part: merge(part)}, F.col(part))
+        together = None if plus is None else {part: plus}
+        return Decomposed({part: partial(argument)}, {part: merge(part)}, F.col(part), together)
 
     return make
+
+
+def _added(one: Column, other: Column) -> Column:
+    return F.coalesce(one + other, one, other)
+
+
+def _both(one: Column, other: Column) -> Column:
+    return F.coalesce(one & other, one, other)
+
+
+def _either(one: Column, other: Column) -> Column:
+    return F.coalesce(one | other, one, other)
 
 
 def _average(name: str, argument: Column, frame: DataFrame) -> Decomposed:
@@ -94,6 +115,7 @@ def _average(name: str, argument: Column, frame: DataFrame) -> Decomposed:
         {total: summed, count: F.count(argument)},
         {total: F.sum(total), count: F.sum(count)},
         F.when(F.col(count) > 0, F.col(total) / F.col(count)),
+        {total: _added, count: _added},
     )
 
 
@@ -146,12 +168,12 @@ def _count_distinct(name: str, arguments: list[Column]) -> Decomposed:
 
 
 _MAKERS: dict[str, Callable[..., Decomposed]] = {
-    "sum": _simple(F.sum, F.sum),
-    "count": _simple(F.count, F.sum),
-    "min": _simple(F.min, F.min),
-    "max": _simple(F.max, F.max),
-    "bool_and": _simple(F.bool_and, F.bool_and),
-    "bool_or": _simple(F.bool_or, F.bool_or),
+    "sum": _simple(F.sum, F.sum, _added),
+    "count": _simple(F.count, F.sum, _added),
+    "min": _simple(F.min, F.min, F.least),
+    "max": _simple(F.max, F.max, F.greatest),
+    "bool_and": _simple(F.bool_and, F.bool_and, _both),
+    "bool_or": _simple(F.bool_or, F.bool_or, _either),
     "hll_sketch_agg": _simple(F.hll_sketch_agg, F.hll_union_agg),
     "avg": _average,
     "mean": _average,
@@ -239,6 +261,10 @@ class Aggregation:
             states.append(Decomposed({ROWS: rows}, {ROWS: F.sum(ROWS)}, F.col(ROWS)))
         self._partial = [column.alias(name) for part in states for name, column in part.partial.items()]
         self.merges = [column.alias(name) for part in states for name, column in part.merge.items()]
+        self.plus = {name: plus for part in states for name, plus in (part.plus or {}).items()}
+        """How to add a partial's columns to others; empty if that cannot be said of all of them."""
+        if self.keeps_rows or any(part.plus is None for part in states):
+            self.plus = {}
         self._types = self._result_schema(frame)
 
     def _result_schema(self, frame: DataFrame) -> StructType:
@@ -247,11 +273,11 @@ class Aggregation:
     def _named(self) -> list[Column]:
         return [column.alias(name) for name, column in self.aggregates.items()]
 
-    def partial(self, frame: DataFrame) -> DataFrame:
-        """What a batch adds to the state."""
+    def partial(self, frame: DataFrame, *more: Column) -> DataFrame:
+        """What a batch adds to the state; with ``more`` aggregates that are no state, unless rows are kept."""
         if self.keeps_rows:
             return frame
-        return frame.groupBy(*self.groups).agg(*self._partial)
+        return frame.groupBy(*self.groups).agg(*self._partial, *more)
 
     def merged(self, partials: DataFrame) -> DataFrame:
         """Partials of the same groups made one. Rows that are kept stay as they are."""

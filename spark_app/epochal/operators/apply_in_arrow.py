@@ -18,7 +18,7 @@ from epochal.operators.keys import KEY, with_key
 from epochal.operators.versions import VERSION, VersionTable, reached, with_newest
 from epochal.runtime.epoch_run import now_micros
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.observed import Observed
+from epochal.runtime.observed import Metrics, Observed
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
 from epochal.runtime.tables import materialise
 from epochal.runtime.task import MAX_WATERMARK
@@ -105,7 +105,7 @@ class ApplyInArrowOperator(Operator):
         if state is None or self._next[kind] > until:
             return
         first = _first(kind)
-        later = Observed(state, {"next": F.min(F.when(~reached(first, until), first))})
+        later = Observed(state, Metrics({"next": F.min(F.when(~reached(first, until), first))}))
         due = later.frame.where(reached(first, until)).select(KEY).distinct()
         self._next[kind] = NEVER
         self._call(due, ctx, now=now, fires=kind)
@@ -128,7 +128,7 @@ class ApplyInArrowOperator(Operator):
         known = with_newest(keys, self._table.read(), schemas.stored)
         result = known.mapInArrow(call, schemas.result).repartition(KEY)
         metrics = {"rows": F.count(VERSION)} | {kind: F.min(_first(kind)) for kind in KINDS}
-        held, seen = materialise(result, metrics)
+        held, seen = materialise(result, Metrics(metrics))
         state = held.where(F.col(VERSION).isNotNull()).select(KEY, VERSION, *schemas.stored.names)
         self._table.add(state, rows=seen["rows"], held=held, at=now.clock)
         for kind in KINDS:

@@ -15,7 +15,7 @@ from epochal.operators.versions import STORED, VERSION, VersionTable, with_newes
 from epochal.runtime.epoch_run import now_micros
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.operator import MAIN, ROW_KIND, Operator, OperatorContext
-from epochal.runtime.tables import materialise
+from epochal.runtime.tables import materialise, run_metrics
 
 _FRESH, _BEFORE, _SIDES = "__fresh", "__before", "__sides"
 
@@ -40,7 +40,7 @@ class ChangelogAggregateOperator(Operator):
         assert self._table is not None
         assert self._aggregation is not None
         changed = self._changed(self._aggregation, frame, self._table.read())
-        held, seen = materialise(changed, {"rows": F.count(F.lit(1))})
+        held, seen = materialise(changed, run_metrics())
         self._table.add(held.drop(_BEFORE), rows=seen["rows"], held=held, at=now_micros())
         if seen["rows"]:
             ctx.emit(self._result(self._aggregation, held))

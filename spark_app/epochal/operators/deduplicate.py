@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from epochal.operators.bounds import at_least, before
 from epochal.operators.keys import KEY, check_columns, with_key
-from epochal.runtime.observed import Observed, micros
+from epochal.runtime.observed import Metrics, Observed, micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.tables import KeyedTimeTable
+from epochal.runtime.tables import KeyedTimeTable, run_metrics
 
 HASH, TIME = "__hash", "__time"
 _ARRIVAL, _PLACE = "__arrival", "__place"
@@ -33,6 +33,8 @@ class DeduplicateOperator(Operator):
         self._keys = keys
         self._within = within
         self._table: KeyedTimeTable | None = None
+        self._moment = F.timestamp_micros(TIME)
+        self._metrics = run_metrics(self._moment)
 
     def on_start(self, ctx: OperatorContext) -> None:
         self._table = ctx.table_manager.keyed_time_table("seen", partitioned_by=[HASH])
@@ -42,19 +44,20 @@ class DeduplicateOperator(Operator):
         watermark = ctx.watermark
         rows = self._hashed(frame)
         if watermark is None:
-            new = ctx.table_manager.for_this_batch(_without(_first(rows), self._table.read()))
+            new = ctx.table_manager.for_this_batch(_without(_first(rows), self._table.read()), self._metrics)
         else:
-            counted = Observed(rows, {"late": F.count(F.when(before(F.col(TIME), watermark), 1))})
+            counted = Observed(rows, Metrics({"late": F.count(F.when(before(F.col(TIME), watermark), 1))}))
             first = _first(counted.frame.where(at_least(F.col(TIME), watermark)))
             seen = self._table.read(since=watermark - self._within)
             remembered = None if seen is None else self._remembered(seen, watermark)
-            new = ctx.table_manager.for_this_batch(_without(first, remembered))
+            new = ctx.table_manager.for_this_batch(_without(first, remembered), self._metrics)
             ctx.late_rows += counted.get(default={"late": 0})["late"]
         if new.rows:
-            ctx.emit(new.frame.drop(HASH, KEY, TIME))
-            self._table.append(new.frame.select(HASH, KEY, TIME), F.timestamp_micros(TIME))
+            # One job for both: the keys are held with the rows until runs are merged.
+            ctx.emit(new.frame.drop(HASH, KEY, TIME), of=new)
+            self._table.add(new.part(new.frame.select(HASH, KEY, TIME)))
         self._table.merge_small(
-            lambda seen: seen if watermark is None else self._remembered(seen, watermark), F.timestamp_micros(TIME)
+            lambda seen: seen if watermark is None else self._remembered(seen, watermark), self._moment
         )
 
     def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
@@ -84,10 +87,12 @@ def _first(rows: DataFrame) -> DataFrame:
 
 def _without(rows: DataFrame, seen: DataFrame | None) -> DataFrame:
     """The rows whose keys were not seen: an anti-join that hashes the batch instead of the state. Keys are compared in
-    a way that Spark does not join by, or it would want the state partitioned by them as well."""
+    a way that Spark does not join by and sees no equality in, or it would want the state partitioned by them as well,
+    and move all of it."""
     if seen is None:
         return rows
     known = seen.select(F.col(HASH).alias(_SEEN), F.col(KEY).alias(_SEEN_KEY))
-    same = (F.col(_SEEN) == F.col(HASH)) & F.coalesce(F.col(_SEEN_KEY) == F.col(KEY), F.lit(False))
+    same_key = (F.col(_SEEN_KEY) <= F.col(KEY)) & (F.col(_SEEN_KEY) >= F.col(KEY))
+    same = (F.col(_SEEN) == F.col(HASH)) & same_key
     joined = known.join(rows.hint("shuffle_hash"), same, "right_outer")
     return joined.where(F.col(_SEEN).isNull()).drop(_SEEN, _SEEN_KEY)

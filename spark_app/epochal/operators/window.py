@@ -5,10 +5,13 @@ from pyspark.sql import functions as F
 
 from epochal.operators.aggregates import ROWS, Aggregation
 from epochal.operators.panes import PANE, Panes, after, pane_time
+from epochal.runtime.observed import Metrics, micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.tables import KeyedTimeTable, Run
+from epochal.runtime.tables import KeyedTimeTable, Run, materialise, together
 
 LATE = "late"
+_NEWEST = "__newest"
+"""The newest event time of the rows that a partial stands for."""
 
 
 class WindowOperator(Operator):
@@ -35,22 +38,54 @@ class WindowOperator(Operator):
         self._aggregates = aggregates
         self._aggregation: Aggregation | None = None
         self._table: KeyedTimeTable | None = None
+        # Made once: each of Spark's functions is a call to the JVM.
+        self._pane, self._pane_time = self._panes.of(event_time), pane_time()
+        self._known = F.col(event_time).isNotNull()
+        self._newest = F.max(micros(F.col(event_time))).alias(_NEWEST)
+        rows = {"rows": F.count(F.lit(1)), "min_time": F.min(PANE), "max_time": F.max(PANE)}
+        untimed = F.count(F.when(F.col(PANE).isNull(), 1))
+        self._metrics = Metrics(rows | {"input": F.sum(ROWS), "newest": F.max(_NEWEST), "untimed": untimed})
 
     def on_start(self, ctx: OperatorContext) -> None:
         self._table = ctx.table_manager.keyed_time_table("panes", partitioned_by=[PANE, *self._keys])
+
+    @property
+    def counts_input(self) -> bool:
+        return self._aggregation is not None and not self._aggregation.keeps_rows
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         assert self._table is not None
         assert self._aggregation is not None
         aggregation = self._aggregation
-        added = self._table.append(aggregation.partial(self._paned(frame)), pane_time())
+        batch = frame.coalesce(1) if ctx.small_batch else frame
+        added = self._counted(batch, ctx) if ctx.counts_input else self._added(batch)
         over = self._panes.last_over(ctx.watermark)
-        if over is None:
-            self._table.merge_small(aggregation.merged, pane_time())
-            return
-        if added.rows and added.min_time is not None and added.min_time <= over:
+        if over is not None and added.rows and added.min_time is not None and added.min_time <= over:
             self._late(frame, added, over, ctx)
-        self._table.merge_small(lambda partials: aggregation.merged(after(partials, over)), pane_time())
+        self._table.merge_small(
+            lambda partials: aggregation.merged(partials if over is None else after(partials, over)),
+            self._pane_time,
+            gather=True,
+        )
+
+    def _added(self, frame: DataFrame) -> Run:
+        assert self._table is not None
+        assert self._aggregation is not None
+        return self._table.append(self._aggregation.partial(self._paned(frame)), self._pane_time)
+
+    def _counted(self, frame: DataFrame, ctx: OperatorContext) -> Run:
+        """Add a batch's partials, and tell the source what it had. Rows without a time are left out afterwards: to
+        count them they have to go through once."""
+        assert self._table is not None
+        assert self._aggregation is not None
+        partials = self._aggregation.partial(frame.withColumn(PANE, self._pane), self._newest)
+        held, seen = materialise(partials, self._metrics, without=_NEWEST)
+        ctx.note_input(rows=int(seen["input"] or 0), newest=seen["newest"])
+        run = Run(held, rows=seen["rows"], min_time=seen["min_time"], max_time=seen["max_time"])
+        if not seen["untimed"]:
+            return self._table.add(run)
+        ctx.table_manager.release_later(run.hold())
+        return self._table.append(held.where(F.col(PANE).isNotNull()), self._pane_time)
 
     def _late(self, frame: DataFrame, added: Run, over: int, ctx: OperatorContext) -> None:
         """Count the late rows. Their partials stay where they are: no window that they belong to is emitted again."""
@@ -64,7 +99,8 @@ class WindowOperator(Operator):
         assert self._aggregation is not None
         ends = self._panes.due(self._table.runs, watermark, ctx.watermark)
         if ends:
-            partials = self._table.read(since=ends[0] - self._panes.size, until=ends[-1] - self._panes.length)
+            due = self._table.between(since=ends[0] - self._panes.size, until=ends[-1] - self._panes.length)
+            partials = together(due)
             if partials is not None:
                 ctx.emit(self._closed(partials, ends))
         self._table.expire(before=watermark - self._panes.size + 1)
@@ -80,7 +116,7 @@ class WindowOperator(Operator):
         return {MAIN: self._closed(aggregation.partial(paned), range(0)), LATE: frames[0]}
 
     def _paned(self, frame: DataFrame) -> DataFrame:
-        return frame.where(F.col(self._event_time).isNotNull()).withColumn(PANE, self._panes.of(self._event_time))
+        return frame.where(self._known).withColumn(PANE, self._pane)
 
     def _closed(self, partials: DataFrame, ends: range) -> DataFrame:
         assert self._aggregation is not None

@@ -41,7 +41,7 @@ from epochal.runtime.operator import PENDING, JobRef, OperatorContext, SinkOpera
 from epochal.runtime.persistence import Persistence, store_of
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableManager
-from epochal.runtime.tables import storage_level, union
+from epochal.runtime.tables import check_replicas, union
 from epochal.runtime.task import Edge, Task
 
 logger = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Engine:
         config = self.config
         # Step 1
         graph.check(spark)
-        storage_level(spark)
+        check_replicas(spark)
         self._edges = graph.edges()
         # Step 2
         store = store_of(config.storage)

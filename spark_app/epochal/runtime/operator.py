@@ -38,17 +38,29 @@ class OperatorContext:
         self.watermark: int | None = None
         self.late_rows = 0
         self.ports_read: set[str] = set()
-        self._send: Callable[[DataFrame, str], None] | None = None
+        self.small_batch = False
+        """Whether few rows are expected: then one task is faster than several that exchange rows."""
+        self.counts_input = False
+        """Whether the source relies on :meth:`note_input`."""
+        self.noted: dict[str, int | None] | None = None
+        self.batch_run: Run | None = None
+        """The run that the batch's rows are a plain view of, if they are: there is nothing to compute."""
+        self._send: Callable[[DataFrame, str, Run | None], None] | None = None
 
     def is_read(self, port: str) -> bool:
         """Whether anything is downstream of this output: work for nobody can be left out."""
         return port in self.ports_read
 
-    def emit(self, frame: DataFrame, port: str = MAIN) -> None:
-        """Send rows downstream. ``port`` names a side output."""
+    def emit(self, frame: DataFrame, port: str = MAIN, *, of: Run | None = None) -> None:
+        """Send rows downstream. ``port`` names a side output. ``of``: the run, held already, that the rows are columns
+        of and nothing else."""
         if self._send is None:
             raise RuntimeError(f"operator {self.name!r} emits outside of process, on_watermark and handle_checkpoint")
-        self._send(frame, port)
+        self._send(frame, port, of)
+
+    def note_input(self, *, rows: int, newest: int | None) -> None:
+        """Tell how many rows a batch had, and their newest event time. See :attr:`Operator.counts_input`."""
+        self.noted = {"rows": rows, "newest": newest}
 
 
 class Operator:
@@ -60,6 +72,12 @@ class Operator:
 
     takes_changelog = True
     """Whether rows that take others back may come. Who counts each row as one more cannot take them."""
+
+    @property
+    def counts_input(self) -> bool:
+        """Whether it can tell its source, by ``ctx.note_input`` and if ``ctx.counts_input`` is set, what a batch had.
+        Counting each row on its way costs as much as decoding it; who groups rows anyway learns it for nothing."""
+        return False
 
     def on_start(self, ctx: OperatorContext) -> None:
         """Called once, before the first batch, with restored tables."""

@@ -26,7 +26,10 @@ class PendingSink(SinkOperator):
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         assert self._table is not None
         self._forget()
-        self._table.append(frame)
+        if ctx.batch_run is None:
+            self._table.append(frame)
+        else:
+            self._table.add(ctx.batch_run.part(frame))
 
     def handle_checkpoint(self, barrier: object, ctx: OperatorContext) -> bool:
         self._forget()

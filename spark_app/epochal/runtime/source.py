@@ -4,6 +4,7 @@ Spark sees a stateless query. A batch holds the source's lock from begin to end,
 exactly between two batches, also when the source is idle.
 """
 
+import functools
 import logging
 import threading
 import time
@@ -22,14 +23,18 @@ from epochal.protocol.documents import SourcePosition
 from epochal.runtime import source_log
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import JobStoppingError, OperatorError
-from epochal.runtime.observed import Observed, micros
-from epochal.runtime.operator import Operator, OperatorContext
+from epochal.runtime.observed import Metrics, Observed, micros
+from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.tables import SMALL_BATCH
 from epochal.runtime.task import MAX_WATERMARK, BatchScope, Task
 
 logger = logging.getLogger(__name__)
 
 LONGEST_STOP = 10.0
 """Seconds that a query may take to stop."""
+
+MOST_TASKS = 4
+"""Of a small batch. More would be read one after the other, and a broker makes each of them wait for a moment."""
 
 SMOOTHING = 0.3
 """Weight of the newest batch in the rate that is shown."""
@@ -68,6 +73,7 @@ class SourceTask(Task):
         self._last_rows = time.monotonic()
         self._is_idle = False
         self._rows = 0
+        self._last_batch: int | None = None
         self._rate = 0.0
         self._batch_seconds = 0.0
         self._on_error: Callable[[BaseException], None] = lambda _: None
@@ -166,13 +172,15 @@ class SourceTask(Task):
 
     def _process(self, frame: DataFrame) -> None:
         began = time.perf_counter()
-        metrics = {"rows": F.count(F.lit(1))}
-        if self.spec.event_time is not None:
-            metrics["newest"] = F.max(micros(F.col(self.spec.event_time)))
-        observed = Observed(frame, metrics)
-        with BatchScope(abandoned=lambda: self._stopping) as scope:
-            self._send(scope, observed.frame, "main")
-            seen = observed.get()
+        with BatchScope(abandoned=lambda: self._stopping, small=self._is_small(frame)) as scope:
+            if self._counted_downstream:
+                self._send(scope, frame, MAIN)
+                assert scope.noted is not None
+                seen: dict[str, Any] = scope.noted
+            else:
+                observed = Observed(frame, self._metrics)
+                self._send(scope, observed.frame, MAIN)
+                seen = observed.get()
             self._note(seen, time.perf_counter() - began)
             if self._max_time is not None:
                 self.context.watermark = max(self._max_time - self.spec.delay, self.context.watermark or -(2**62))
@@ -181,12 +189,37 @@ class SourceTask(Task):
         self._batch_seconds = time.perf_counter() - began
         self._on_batch_end(self.name, self._batch_seconds)
 
+    @functools.cached_property
+    def _metrics(self) -> Metrics:
+        metrics = {"rows": F.count(F.lit(1))}
+        if self.spec.event_time is not None:
+            metrics["newest"] = F.max(micros(F.col(self.spec.event_time)))
+        return Metrics(metrics)
+
+    @functools.cached_property
+    def _counted_downstream(self) -> bool:
+        """Whether the only operator that reads from this source tells what a batch had."""
+        readers = [edge.task for edge in self.downstream]
+        if len(readers) != 1 or not readers[0].operator.counts_input:
+            return False
+        readers[0].context.counts_input = True
+        return True
+
+    def _is_small(self, frame: DataFrame) -> bool:
+        """Whether the batch is likely to be small: the last one was, and Spark reads it by a few tasks."""
+        if self._last_batch is None or self._last_batch > SMALL_BATCH:
+            return False
+        java: Any = frame._jdf
+        plan = java.queryExecution().logical()
+        return bool(plan.getClass().getSimpleName() != "LogicalRDD" or plan.rdd().getNumPartitions() <= MOST_TASKS)
+
     def _note(self, seen: dict[str, Any], seconds: float) -> None:
         rows = int(seen["rows"])
         newest = seen.get("newest")
         if newest is not None:
             self._max_time = newest if self._max_time is None else max(self._max_time, newest)
         self._rows += rows
+        self._last_batch = rows
         if rows:
             self._last_rows = time.monotonic()
         rate = rows / max(seconds, 1e-6)

@@ -10,7 +10,8 @@ from epochal.protocol.documents import Table
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import check_label
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.tables import GlobalTable, KeyedTimeTable, Run
+from epochal.runtime.observed import Metrics
+from epochal.runtime.tables import GlobalTable, KeyedTimeTable, Run, run_metrics
 
 RestoreRun = Callable[[Table, int, list[str] | None], Run]
 """Brings back a stored table's run of that number, partitioned by the given columns."""
@@ -50,6 +51,7 @@ class TableManager:
         self._keyed: dict[str, KeyedTimeTable] = {}
         self._global: dict[str, GlobalTable] = {}
         self._released: list[Run] = []
+        self._metrics: Metrics | None = None
 
     def keyed_time_table(
         self, name: str, *, restore: bool = True, partitioned_by: list[str] | None = None
@@ -61,7 +63,7 @@ class TableManager:
         """
         if name not in self._keyed:
             self._check_new(name)
-            table = self._keyed[name] = KeyedTimeTable(name, self._release_later)
+            table = self._keyed[name] = KeyedTimeTable(name, self.release_later)
             if restore:
                 table.runs = [run.hold() for run in self._stored_runs(name, "KeyedTime", partitioned_by)]
         return self._keyed[name]
@@ -94,10 +96,12 @@ class TableManager:
             if run.persisted and run.persisted < epoch and any(part.object not in published for part in parts):
                 run.parts = None
 
-    def for_this_batch(self, frame: DataFrame) -> Run:
-        """Rows that a batch needs more than once: computed now, and let go when the batch is done."""
-        run = Run.materialise(frame).hold()
-        self._release_later(run)
+    def for_this_batch(self, frame: DataFrame, metrics: Metrics | None = None) -> Run:
+        """Rows that a batch needs more than once: computed now, and let go when the batch is done, unless there are
+        views of them. ``metrics`` are those of :func:`run_metrics`, if times matter."""
+        self._metrics = self._metrics or run_metrics()
+        run = Run.materialise(frame, metrics or self._metrics).hold()
+        self.release_later(run)
         return run
 
     def take_dropped(self) -> list[Run]:
@@ -105,7 +109,8 @@ class TableManager:
         dropped, self._released = self._released, []
         return dropped
 
-    def _release_later(self, run: Run) -> None:
+    def release_later(self, run: Run) -> None:
+        """Let a run go when the batch is done."""
         self._released.append(run)
 
     def _stored_runs(self, name: str, kind: str, partitioned_by: list[str] | None = None) -> list[Run]:

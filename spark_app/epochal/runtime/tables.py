@@ -5,31 +5,40 @@ checkpoint is copying a list, and only runs that no epoch has yet are written. A
 nor a checkpoint in the making needs it any more.
 """
 
+import functools
 import itertools
+import json
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
-from pyspark import StorageLevel
+from pyspark import SparkContext, StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from epochal.protocol.documents import RunPart
 from epochal.protocol.epochs import NO_EPOCH, Epoch
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.observed import Observed, micros
+from epochal.runtime.observed import Metrics, executed_metrics, micros
 
 MERGE_AT = 8
 """So many runs of one tier become one of the next: few runs to read, and each row is rewritten once a tier."""
 
 TIER_FACTOR = 8
 
+SMALL_BATCH = 20_000
+"""So few rows are taken together by one task sooner than exchanged between several."""
+
 REPLICAS = "spark.epochal.stateReplicas"
 """Setting: on how many executors each run is held. With one (the default), losing an executor ends the driver."""
 _POSSIBLE_REPLICAS = ("1", "2", "3")
 
 _sequence = itertools.count(1)
+
+_METRICS = "epochal"
+"""The name of a run's metrics in its plan. A run is no part of a plan, so there is one of that name."""
 
 
 class Run:
@@ -45,11 +54,14 @@ class Run:
         parts: tuple[RunPart, ...] | None = None,
         persisted: Epoch = NO_EPOCH,
         held: DataFrame | None = None,
+        of: "Run | None" = None,
     ) -> None:
-        """``held`` is what Spark holds, if ``frame`` is only a part or another view of it."""
+        """``held`` is what Spark holds, if ``frame`` is only a part or another view of it; ``of`` the run that holds
+        it for this one."""
         self.number = next(_sequence)
         self.frame = frame
         self._held = frame if held is None else held
+        self._of = None if of is None else of.hold()
         self.rows = rows
         self.min_time = min_time
         self.max_time = max_time
@@ -59,12 +71,10 @@ class Run:
         self._lock = threading.Lock()
 
     @classmethod
-    def materialise(cls, frame: DataFrame, time: Column | None = None) -> "Run":
-        """Compute the frame now, by one job, and cut its plan: runs built on runs would otherwise nest for ever."""
-        metrics = {"rows": F.count(F.lit(1))}
-        if time is not None:
-            metrics |= {"min_time": F.min(micros(time)), "max_time": F.max(micros(time))}
-        held, seen = materialise(frame, metrics)
+    def materialise(cls, frame: DataFrame, metrics: Metrics | None = None) -> "Run":
+        """Compute the frame now, by one job, and cut its plan: runs built on runs would otherwise nest for ever.
+        ``metrics`` are those of :func:`run_metrics`."""
+        held, seen = materialise(frame, metrics or run_metrics())
         return cls(held, rows=seen["rows"], min_time=seen.get("min_time"), max_time=seen.get("max_time"))
 
     def hold(self) -> "Run":
@@ -76,27 +86,63 @@ class Run:
         with self._lock:
             self._holders -= 1
             gone = self._holders == 0
-        if gone:
+        if gone and self._of is not None:
+            self._of.release()
+        elif gone:
             unpersist(self._held)
 
     def view(self, frame: DataFrame) -> None:
         """Let readers see ``frame``, which is made of this run's own, in its place."""
         self.frame = frame
 
-
-def materialise(frame: DataFrame, metrics: dict[str, Column]) -> tuple[DataFrame, dict[str, Any]]:
-    """Compute the frame by one job, let Spark hold it, and learn the metrics on the way."""
-    observed = Observed(frame, metrics)
-    held = observed.frame.localCheckpoint(eager=True, storageLevel=storage_level(frame.sparkSession))
-    return held, observed.get()
+    def part(self, frame: DataFrame) -> "Run":
+        """Some columns of this run's rows as a run of its own; both are held until neither is needed."""
+        return Run(frame, rows=self.rows, min_time=self.min_time, max_time=self.max_time, of=self)
 
 
-def storage_level(spark: SparkSession) -> StorageLevel:
+def run_metrics(time: Column | None = None) -> Metrics:
+    """What is to be known of a run: its rows and, given the column, its smallest and largest event time."""
+    metrics = {"rows": F.count(F.lit(1))}
+    if time is not None:
+        metrics |= {"min_time": F.min(micros(time)), "max_time": F.max(micros(time))}
+    return Metrics(metrics)
+
+
+def materialise(frame: DataFrame, metrics: Metrics, *, without: str | None = None) -> tuple[DataFrame, dict[str, Any]]:
+    """Compute the frame by one job, let Spark hold it, and learn the metrics on the way. ``without``: a column that
+    only the metrics need."""
+    observed = metrics.on(frame, _METRICS)
+    if without is not None:
+        observed = observed.drop(without)
+    session = frame.sparkSession
+    java: Any = observed._jdf
+    held = ClassicDataFrame(java.localCheckpoint(True, _java_level(session.sparkContext, _replicas(session))), session)
+    found = executed_metrics(observed)
+    if not found.contains(_METRICS):  # what is empty by its plan is not computed
+        return held, metrics.computed(frame)
+    return held, json.loads(found.apply(_METRICS).json())
+
+
+def storage_level(replicas: int) -> StorageLevel:
     """Memory, then disk; on as many executors as the job says."""
+    return StorageLevel(useDisk=True, useMemory=True, useOffHeap=False, deserialized=True, replication=replicas)
+
+
+@functools.lru_cache(maxsize=4)
+def _java_level(context: SparkContext, replicas: int) -> Any:
+    return context._getJavaStorageLevel(storage_level(replicas))
+
+
+def check_replicas(spark: SparkSession) -> None:
+    """Before the start: so that a setting that cannot be is told there, and not by the first batch."""
+    _replicas(spark)
+
+
+def _replicas(spark: SparkSession) -> int:
     replicas = spark.conf.get(REPLICAS, "1") or "1"
     if replicas not in _POSSIBLE_REPLICAS:
         raise PipelineError(f"{REPLICAS} is {replicas!r}: give a number from 1 to {len(_POSSIBLE_REPLICAS)}")
-    return StorageLevel(useDisk=True, useMemory=True, useOffHeap=False, deserialized=True, replication=int(replicas))
+    return int(replicas)
 
 
 def unpersist(frame: DataFrame) -> None:
@@ -104,6 +150,12 @@ def unpersist(frame: DataFrame) -> None:
     plan = frame._jdf.queryExecution().logical()
     if plan.getClass().getSimpleName() == "LogicalRDD":
         plan.rdd().unpersist(False)
+
+
+def together(runs: list[Run]) -> DataFrame | None:
+    """All rows of runs that are to be grouped; of few rows in one partition, so that none has to move."""
+    frame = union(run.frame for run in runs)
+    return frame.coalesce(1) if frame is not None and sum(run.rows for run in runs) <= SMALL_BATCH else frame
 
 
 def union(frames: Iterable[DataFrame]) -> DataFrame | None:
@@ -120,10 +172,17 @@ class KeyedTimeTable:
         self.name = name
         self.runs: list[Run] = []
         self._release_later = release_later
+        self._metrics: tuple[Column | None, Metrics] | None = None
 
     def append(self, frame: DataFrame, time: Column | None = None) -> Run:
-        """Add rows. ``time`` is their event time: it decides when they expire."""
-        return self.add(Run.materialise(frame, time))
+        """Add rows. ``time`` is their event time: it decides when they expire. Give the same object each time, and
+        nothing has to be made anew for it."""
+        return self.add(Run.materialise(frame, self._metrics_of(time)))
+
+    def _metrics_of(self, time: Column | None) -> Metrics:
+        if self._metrics is None or self._metrics[0] is not time:
+            self._metrics = (time, run_metrics(time))
+        return self._metrics[1]
 
     def add(self, run: Run) -> Run:
         """Add a run that was made elsewhere; one without rows is let go when the batch is done."""
@@ -163,15 +222,17 @@ class KeyedTimeTable:
         time: Column | None = None,
         *,
         oldest: Callable[[DataFrame], DataFrame] | None = None,
+        gather: bool = False,
     ) -> None:
         """Merge runs in tiers. ``merged`` may combine rows that belong together and drop expired ones. ``oldest`` is
-        called instead where nothing older is left outside: what only hides older rows can go then."""
+        called instead where nothing older is left outside: what only hides older rows can go then. ``gather``: few rows
+        may go to one partition, whatever the table is partitioned by."""
         while small := self._full_tier():
-            frame = union(run.frame for run in small)
+            frame = together(small) if gather else union(run.frame for run in small)
             assert frame is not None
             chosen = {id(one) for one in small}
             merging = oldest if oldest is not None and self._nothing_older(chosen) else merged
-            run = Run.materialise(merging(frame), time)
+            run = Run.materialise(merging(frame), self._metrics_of(time))
             if time is None:
                 run.min_time, run.max_time = _earliest(small), _latest(small)
             where = next(index for index, one in enumerate(self.runs) if id(one) in chosen)

@@ -33,6 +33,10 @@ class BatchScope:
     """What operators sent downstream, in order."""
     abandoned: Callable[[], bool] = lambda: False
     """Whether nobody waits for it any more: then Spark's jobs fail because they were told to end."""
+    small: bool = False
+    """Whether few rows are expected."""
+    noted: dict[str, int | None] | None = None
+    """What an operator told of the source's batch, if that was left to it."""
 
     def culprit(self, operator: str, error: Exception) -> str:
         """Whose fault an error in ``operator`` is. Rows are lazy: a function that fails does so where its rows are
@@ -92,27 +96,29 @@ class Task:
 
     # --- batches ---
 
-    def receive(self, frame: DataFrame, channel: int, scope: BatchScope) -> None:
+    def receive(self, frame: DataFrame, channel: int, scope: BatchScope, of: Run | None = None) -> None:
         with self._free:
             while channel in self._delivered:
                 self._free.wait()
+            self.context.batch_run = of
             self._run(scope, lambda: self.operator.process(frame, self.context, channel))
 
-    def _send(self, scope: BatchScope, frame: DataFrame, port: str) -> None:
+    def _send(self, scope: BatchScope, frame: DataFrame, port: str, of: Run | None = None) -> None:
         edges = [edge for edge in self.downstream if edge.port == port]
         scope.emitted.append((self.name, frame))
-        if len(edges) > 1:
+        if len(edges) > 1 and of is None:
             # Each branch would compute these rows again.
-            run = Run.materialise(frame).hold()
-            scope.dropped.append(run)
-            frame = run.frame
+            tables = self.context.table_manager
+            frame = tables.for_this_batch(frame).frame
+            scope.dropped.extend(tables.take_dropped())
         for edge in edges:
-            edge.task.receive(frame, edge.channel, scope)
+            edge.task.receive(frame, edge.channel, scope, of)
 
     def _run(self, scope: BatchScope, call: Callable[[], None]) -> None:
         """Call the operator, with its context able to emit; errors carry its name."""
         context = self.context
-        context._send = lambda frame, port: self._send(scope, frame, port)
+        context._send = lambda frame, port, of: self._send(scope, frame, port, of)
+        context.small_batch = scope.small
         try:
             call()
         except (OperatorError, JobStoppingError):
@@ -121,6 +127,8 @@ class Task:
             raise OperatorError(scope.culprit(self.name, error), error) from error
         finally:
             context._send = None
+            if context.noted is not None:
+                scope.noted, context.noted = context.noted, None
             # Rows sent downstream may still be lazy, and read what was dropped: it goes when the batch is done.
             scope.dropped.extend(context.table_manager.take_dropped())
 

@@ -1,0 +1,86 @@
+"""What a micro-batch costs, in Spark's own units: jobs and their stages."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from epochal.pipeline import Pipeline
+from epochal.runtime import source
+from tests.runtime.streaming import FedJob, at
+
+ROWS = "key long, at timestamp"
+
+
+def windows(p: Pipeline, job: FedJob) -> None:
+    rows = job.source(p, "rows", ROWS, event_time="at")
+    job.collect("out", rows.window("counts", size="10 seconds", keys=["key"], aggregates={"n": F.count("*")}))
+
+
+def stages_of_jobs(spark: SparkSession, job: FedJob, batch: list[Any]) -> list[int]:
+    """How many stages each job had that the batch took."""
+    context: Any = spark.sparkContext._jsc.sc()
+    first = context.dagScheduler().numTotalJobs()
+    job.feed("rows", batch)
+    context.listenerBus().waitUntilEmpty()
+    tracker = spark.sparkContext.statusTracker()
+    found = [tracker.getJobInfo(number) for number in range(first, context.dagScheduler().numTotalJobs())]
+    return [len(info.stageIds) for info in found if info is not None]
+
+
+def test_a_small_batch_of_windows_is_one_job_of_one_stage(spark: SparkSession, tmp_path: Path) -> None:
+    job = FedJob(spark, windows, tmp_path)
+    job.start()
+    # Of the first batch nobody knows that it is small.
+    assert stages_of_jobs(spark, job, [(1, at(1)), (2, at(2))]) == [2]
+    assert stages_of_jobs(spark, job, [(1, at(3))]) == [1]
+    # A window is over: one job more.
+    assert stages_of_jobs(spark, job, [(2, at(11))]) == [1, 1]
+    job.finish()
+    assert job.rows("out") == [(at(0), at(10), 1, 2), (at(0), at(10), 2, 1), (at(10), at(20), 2, 1)]
+
+
+def totals(p: Pipeline, job: FedJob) -> None:
+    rows = job.source(p, "rows", ROWS, event_time="at")
+    job.collect("out", rows.aggregate("totals", keys=["key"], aggregates={"n": F.count("*"), "last": F.max("at")}))
+
+
+def test_a_batch_of_updates_is_one_job(spark: SparkSession, tmp_path: Path) -> None:
+    job = FedJob(spark, totals, tmp_path)
+    job.start()
+    for second in (1, 2, 3):
+        assert stages_of_jobs(spark, job, [(1, at(second)), (1, at(second)), (second, None)]) == [2]
+    job.finish()
+    assert job.rows("out") == [(1, 3, at(1)), (1, 5, at(2)), (1, 7, at(3)), (2, 1, None), (3, 1, None)]
+
+
+def once(p: Pipeline, job: FedJob) -> None:
+    rows = job.source(p, "rows", ROWS, event_time="at", delay="1 minute")
+    job.collect("out", rows.deduplicate("once", keys=["key"], within="1 minute"))
+
+
+def test_a_batch_without_duplicates_is_one_job(spark: SparkSession, tmp_path: Path) -> None:
+    job = FedJob(spark, once, tmp_path)
+    job.start()
+    for second in (1, 2, 3):
+        assert stages_of_jobs(spark, job, [(1, at(second)), (second, at(second))]) == [2]
+    job.finish()
+    assert job.rows("out") == [(1, at(1)), (2, at(2)), (3, at(3))]
+
+
+@pytest.mark.parametrize("small", [1000, 0], ids=["small", "large"])
+def test_rows_without_a_time_are_counted_and_left_out(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    monkeypatch.setattr(source, "SMALL_BATCH", small)
+    job = FedJob(spark, windows, tmp_path)
+    engine = job.start()
+    for batch in ([(1, at(1)), (1, None), (2, None)], [(3, None)], [], [(1, at(2)), (None, at(3))]):
+        job.feed("rows", batch)
+    task = job._source_task("rows")
+    assert task.report().rows == 6
+    assert engine.status().late_rows == 0
+    job.finish()
+    assert job.rows("out") == [(at(0), at(10), 1, 2), (at(0), at(10), None, 1)]
