@@ -103,11 +103,12 @@ def make_namespace(cluster: Cluster) -> Iterator[Callable[[str], str]]:
 
 @pytest.fixture(scope="session")
 def make_job(cluster: Cluster, make_namespace: Callable[[str], str]) -> Callable[..., LiveJob]:
-    """A small job, not applied yet: all in its driver, checkpoints every 2 seconds."""
+    """A small job, not applied yet: all in its driver, checkpoints every 2 seconds. Its batches leave the cores to
+    others."""
 
     def make(namespace: str, name: str = "orders", *, executors: int = 0, **given: Any) -> LiveJob:
         job = LiveJob(cluster, make_namespace(namespace), name, **given)
-        job.spec["pipeline"]["parameters"]["join"] = "false"
+        job.spec["pipeline"]["parameters"].update(join="false", trigger="2 seconds")
         job.spec["checkpoint"]["interval"] = "2s"
         job.spec["driver"]["memory"] = "512m"
         job.spec["env"] = [{"name": "JAVA_TOOL_OPTIONS", "value": JVM}]

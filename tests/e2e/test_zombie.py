@@ -44,6 +44,7 @@ def test_a_driver_that_comes_back_publishes_nothing(make_job: Callable[..., Live
     job.wait_epochs(1)
     assert job.generation == 2
     job.check_output()
+    job.delete()
 
 
 def _has_given_up(host: str, secret: str, epoch: Epoch) -> bool:
