@@ -145,6 +145,8 @@ def _settings(port: int, controller: int, data: Path) -> dict[str, str]:
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data),
+        # Tests say when a record was sent, and some say long ago.
+        "log.retention.ms": "-1",
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
