@@ -17,15 +17,15 @@ from cluster.progress import step
 
 # The name that `FROM` in the Dockerfile asks for: there it is met by what is made here.
 BASE_IMAGE = "python:3.11-slim-bookworm"
-DEBIAN = "http://deb.debian.org/debian"
-DEBIAN_SECURITY = "http://deb.debian.org/debian-security"
-# As in the image of that name, `python` is Python 3, and apt knows the security updates.
+# From where debootstrap fetches by itself. As in the image of that name, `python` is Python 3, and apt knows the
+# security updates.
 MAKE_BASE = """
 container=$("$@" from scratch)
 root=$("$@" mount "$container")
-debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv bookworm "$root" "$DEBIAN"
+debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv bookworm "$root"
 ln -s python3 "$root/usr/bin/python"
-echo "deb $DEBIAN_SECURITY bookworm-security main" >>"$root/etc/apt/sources.list"
+security=$(sed -n 's|/debian bookworm main|/debian-security bookworm-security main|p' "$root/etc/apt/sources.list")
+echo "$security" >>"$root/etc/apt/sources.list"
 rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/*
 "$@" umount "$container"
 "$@" commit --quiet --rm "$container" "$IMAGE"
@@ -58,8 +58,7 @@ class Buildah:
         with step(f"make the base image {BASE_IMAGE} with debootstrap"):
             # Containers of a run that was cut short would be in the way of nothing but the disk.
             self._run([*self._buildah(), "rm", "--all"])
-            environment = {"DEBIAN": DEBIAN, "DEBIAN_SECURITY": DEBIAN_SECURITY, "IMAGE": BASE_IMAGE}
-            self._run(["sh", "-euc", MAKE_BASE, "sh", *self._buildah()], env=environment)
+            self._run(["sh", "-euc", MAKE_BASE, "sh", *self._buildah()], env={"IMAGE": BASE_IMAGE})
 
     def ensure_scratch(self, image: str, program: Path) -> None:
         """An image with nothing but one static program."""
