@@ -53,6 +53,8 @@ SPARK_DEFAULTS = {
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownLeftSemiAntiJoin",
     # Each execution is described for pages that nobody looks at: in short.
     "spark.sql.ui.explainMode": "simple",
+    # With a stage's number in it the same code is another class: compiled again by Spark, and cold for the JVM.
+    "spark.sql.codegen.useIdInClassName": "false",
     # Groups that fit into the first, faster one of two hash maps: by default 2 to the power of 16.
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18",
     # The default file manager forks a process for each file's permissions: 100 ms of every micro-batch.
