@@ -43,6 +43,7 @@ from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableManager
 from epochal.runtime.tables import check_replicas, union
 from epochal.runtime.task import Edge, Task
+from epochal.runtime.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +127,7 @@ class Engine:
         # Step 1
         graph.check(spark)
         check_replicas(spark)
+        warming = warm_up(spark)
         self._edges = graph.edges()
         # Step 2
         store = store_of(config.storage)
@@ -162,6 +164,7 @@ class Engine:
             on_ended=self.metrics.checkpoint,
         )
         # Step 5
+        warming.join()
         for source in self._sources():
             source.start(self._on_error, self.metrics.batch)
         self._newest_number, self._restored = newest, manifest.epoch if manifest else NO_EPOCH
