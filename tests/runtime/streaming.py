@@ -158,7 +158,8 @@ class FedJob(LocalJob):
                     self.checkpoint()
                 if losing and len(self.fed) >= losing[0]:
                     losing.pop(0)
-                    for lost, batch in reversed(self.lose_driver(chance.choice([1, 2, 3]))):
+                    others = [count for count in (1, 2, 3) if str(count) != self.spark.conf.get(PARTITIONS)]
+                    for lost, batch in reversed(self.lose_driver(chance.choice(others))):
                         waiting[lost].insert(0, batch)
             self.finish()
         finally:
