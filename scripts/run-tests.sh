@@ -31,7 +31,8 @@ ended() {
 pods=$!
 # Interrupted, it still ends its cluster.
 trap 'kill -INT "$pods" 2>/dev/null && wait "$pods"' EXIT
-(pytest others -n "$workers" -m "not node")
+# By files, in their order: what a file's tests share is made by one process only.
+(pytest others -n "$workers" --dist loadfile --no-loadscope-reorder -m "not node")
 ended others $?
 wait "$pods"
 ended pods $?

@@ -20,6 +20,7 @@ from cluster.node import Node
 from cluster.requirements import is_root
 from tests.support.kafka.jars import CONNECTOR, FORMATS, jars
 from tests.support.s3 import S3Bucket, S3Server
+from tests.support.small import SMALL_DELTA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,9 +43,19 @@ settings.register_profile("epochal", deadline=None)
 settings.load_profile("epochal")
 
 
+LONGEST_FIRST = ("exactly_once", "nexmark", "operator", "runtime", "chart")
+"""Directories whose tests take longest. Begun last, one of their files would go on when all the others are done."""
+
+
+def _place(item: pytest.Item) -> int:
+    directory = item.path.parent.name
+    return LONGEST_FIRST.index(directory) if directory in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Who asks for the S3 server is marked `s3`: a forgotten marker cannot slow down the fast tests."""
+    items.sort(key=_place)
     for item in items:
         if "s3_server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.s3)
@@ -77,7 +88,8 @@ def spark() -> Iterator["SparkSession"]:
     from epochal.driver import PARTITIONS, SPARK_DEFAULTS
 
     builder = SparkSession.builder.master("local[2]").appName("tests")
-    for key, value in (SPARK_DEFAULTS | {PARTITIONS: "2", "spark.jars": _jars(), DELTA_AS_IT_IS: "false"}).items():
+    given = {PARTITIONS: "2", "spark.jars": _jars(), DELTA_AS_IT_IS: "false", **SMALL_DELTA}
+    for key, value in (SPARK_DEFAULTS | given).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")

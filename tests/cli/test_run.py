@@ -11,6 +11,7 @@ import pytest
 from epochal.cli.processes import Gone
 from epochal_operator.lifecycle import JobPhase
 from tests.cli.support import Job, decoded_reports, finished, kill, until
+from tests.support.depth import DEEP
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def test_a_silent_driver_is_given_up(job: Job) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if DEEP else 2))
 def test_kill_at_random_and_compare(job: Job, seed: int) -> None:
     """Whatever is killed, and when: in the end each row was written once."""
     chance = random.Random(seed)

@@ -26,6 +26,7 @@ from tests.exactly_once.killing import KilledJob
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.jars import CONNECTOR, FORMATS, jars
 from tests.support.postgres import PostgresServer
+from tests.support.small import SMALL_DELTA
 
 KILLS = int(os.environ.get("EPOCHAL_KILLS", "2"))
 SEED = int(os.environ.get("EPOCHAL_SEED", "1"))
@@ -35,6 +36,7 @@ DELTA = {
     # As docs/connectors.md says.
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    **SMALL_DELTA,
 }
 TABLES = (
     "CREATE TABLE orders (id bigint, country text, ordered_at timestamptz, amount bigint, origin text)",

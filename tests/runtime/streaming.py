@@ -144,21 +144,25 @@ class FedJob(LocalJob):
 
     def play(self, batches: Mapping[str, list[Batch]], chance: random.Random, *, losses: int = 2) -> None:
         """Feed all batches, those of different sources in any order; make epochs at times; lose the driver so often,
-        each time with another number of partitions; and finish."""
+        each time with another number of partitions; and finish. Each loss is one batch after an epoch or more: there
+        is something to restore, and something to feed again."""
         before = self.spark.conf.get(PARTITIONS)
         total = sum(map(len, batches.values()))
-        losing = sorted(chance.sample(range(1, total + 1), min(losses, total)))
+        losing = sorted(chance.sample(range(2, total + 1), min(losses, total - 1)))
         waiting = {name: list(ones) for name, ones in batches.items()}
         try:
             self.start()
             while any(waiting.values()):
                 name = chance.choice([name for name, ones in waiting.items() if ones])
                 self.feed(name, waiting[name].pop(0))
-                if chance.random() < 0.25:
+                lost_next = bool(losing) and len(self.fed) == losing[0] - 1
+                lost_now = bool(losing) and len(self.fed) >= losing[0]
+                if lost_next or (chance.random() < 0.25 and not lost_now):
                     self.checkpoint()
-                if losing and len(self.fed) >= losing[0]:
+                if lost_now:
                     losing.pop(0)
-                    for lost, batch in reversed(self.lose_driver(chance.choice([1, 2, 3]))):
+                    others = [count for count in (1, 2, 3) if str(count) != self.spark.conf.get(PARTITIONS)]
+                    for lost, batch in reversed(self.lose_driver(chance.choice(others))):
                         waiting[lost].insert(0, batch)
             self.finish()
         finally:

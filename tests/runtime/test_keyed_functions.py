@@ -27,6 +27,7 @@ from epochal.pipeline import (
 from epochal.protocol.control import EXIT_MISCONFIGURED
 from epochal.runtime import tables
 from tests.runtime.streaming import FedJob, Rows, at, batches_of, ordered
+from tests.support.depth import DEEP
 from tests.support.local_job import LocalJob
 
 DELAY = 4
@@ -102,7 +103,7 @@ def expected(batches: list[Rows]) -> Rows:
     return out
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(2 if DEEP else 1))
 def test_a_keyed_function_equals_plain_python(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -14,12 +14,15 @@ from pyspark.sql import functions as F
 
 from epochal.pipeline import Pipeline
 from tests.runtime.streaming import FedJob, Rows, at, batches_of, ordered
+from tests.support.depth import DEEP
 
 DELAY = 8
 LEFT = "id long, k string, v long, at timestamp"
 RIGHT = "rid long, k string, seen timestamp"
 GAP, SIZE, SLIDE, WITHIN = 6, 10, 4, 10
 LOWER, UPPER = -3, 5
+MOST, LOSSES = (16, 2) if DEEP else (24, 1)
+"""Rows of a batch, and lost drivers. Each batch costs a Spark job of each operator, each loss a restore."""
 NAMES = [("a", "Anna"), ("b", "Bert"), ("x", "Xenia"), (None, "Nobody")]
 
 
@@ -106,10 +109,11 @@ def test_joins_equal_a_batch_query(spark: SparkSession, tmp_path: Path, how: str
     job = FedJob(spark, build, tmp_path)
     job.play(
         {
-            "left": batches_of(left_rows(chance, 60), chance, most=16),
-            "right": batches_of(right_rows(chance, 60), chance, most=16),
+            "left": batches_of(left_rows(chance, 60), chance, most=MOST),
+            "right": batches_of(right_rows(chance, 60), chance, most=MOST),
         },
         chance,
+        losses=LOSSES,
     )
     kept = on_time(job, lambda time, watermark: time >= watermark)
     assert plain(job.rows("close")) == query(
@@ -203,7 +207,7 @@ def test_operators_of_one_stream_equal_a_batch_query(spark: SparkSession, tmp_pa
         job.collect("known", rest.lookup("known_names", lambda _: names, keys=["k"]))
 
     job = FedJob(spark, build, tmp_path)
-    job.play({"left": batches_of(left_rows(chance, 70), chance, most=20)}, chance)
+    job.play({"left": batches_of(left_rows(chance, 70), chance, most=MOST)}, chance, losses=LOSSES)
     found = {name: plain(job.rows(name)) for name in SINKS}
     found["running"] = last_versions(found["running"])
     assert found == expected_of_one_stream(job)

@@ -9,9 +9,10 @@ from pyspark.sql import functions as F
 
 from epochal.pipeline import Pipeline
 from tests.runtime.streaming import FedJob, at, batches_of
+from tests.support.depth import DEEP
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(2 if DEEP else 1))
 def test_what_is_fed_counts_once_over_lost_drivers(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     rows = [(number, at(number + chance.random() * 5)) for number in range(100)]
