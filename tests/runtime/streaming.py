@@ -37,9 +37,10 @@ from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import StateName
 from epochal.runtime.engine import Engine
 from epochal.runtime.graph import Graph
+from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.persistence import Persistence, store_of
 from epochal.runtime.source import SourceTask
-from epochal.runtime.tables import Run
+from epochal.runtime.tables import Run, union
 from tests.support.local_job import LocalJob
 
 Rows = list[tuple[Any, ...]]
@@ -195,18 +196,20 @@ class _DriverPersistence(Persistence):
     """The same objects in the same store, written and read by the driver: workers in Python would take longer to start
     than all else together."""
 
-    def write(self, run: Run, *, operator: str, table: str, epoch: Epoch, number: int) -> tuple[RunPart, ...]:
-        if run.parts is None:
-            buffer = io.BytesIO()
-            pq.write_table(run.frame.toArrow(), buffer)
-            name = StateName(
-                operator=operator, table=table, epoch=epoch, generation=self._generation, run=number, part=0
-            )
-            target = self._paths.state_object(name)
-            store_of(self._storage).create(target, buffer.getvalue())
-            part = RunPart(object=target, rows=run.rows, bytes=len(buffer.getvalue()))
+    def write(
+        self, runs: list[Run], latest: LatestTable | None, *, operator: str, table: str, epoch: Epoch, number: int
+    ) -> tuple[RunPart, ...]:
+        frame = union(run.frame for run in runs) if latest is None else latest.frame([run.number for run in runs])
+        assert frame is not None
+        rows, buffer = frame.toArrow(), io.BytesIO()
+        pq.write_table(rows, buffer)
+        name = StateName(operator=operator, table=table, epoch=epoch, generation=self._generation, run=number, part=0)
+        target = self._paths.state_object(name)
+        store_of(self._storage).create(target, buffer.getvalue())
+        part = RunPart(object=target, rows=rows.num_rows, bytes=len(buffer.getvalue()))
+        for run in runs:
             run.parts, run.persisted = (part,), epoch
-        return run.parts
+        return (part,)
 
     def _materialised(self, stored: StoredRun, partitioned_by: list[str] | None) -> Run:
         store = store_of(self._storage)

@@ -16,7 +16,7 @@ from epochal.cli.errors import UserError
 from epochal.cli.history import console, moment, plain_table
 from epochal.cli.targets import Target, target_options
 from epochal.cli.view import size
-from epochal.protocol.documents import Manifest, Table
+from epochal.protocol.documents import LATEST_KEY, Manifest, Table
 
 _FORMATS = ("table", "csv", "json")
 
@@ -131,14 +131,30 @@ def _named(name: str, sql: str) -> bool:
 
 
 def read_table(target: Target, table: Table) -> Any:
-    """All runs of a table as one Arrow table. Runs may differ in columns where a pipeline was changed."""
+    """A table's content as one Arrow table. Runs may differ in columns where a pipeline was changed."""
     import pyarrow
     from pyarrow import parquet
 
-    parts = [parquet.read_table(io.BytesIO(target.store.get(part.object))) for run in table.runs for part in run.parts]
-    if not parts:
+    runs = []
+    for number, run in enumerate(table.runs):
+        for part in run.parts:
+            rows = parquet.read_table(io.BytesIO(target.store.get(part.object)))
+            runs.append(rows.append_column(_RUN, pyarrow.nulls(rows.num_rows, pyarrow.int64()).fill_null(number)))
+    if not runs:
         raise UserError("the table is empty in this epoch: there is nothing to show")
-    return pyarrow.concat_tables(parts, promote_options="permissive")
+    together = pyarrow.concat_tables(runs, promote_options="permissive")
+    return (_latest(together) if table.kind == "Latest" else together).drop_columns([_RUN])
+
+
+_RUN = "__run"
+
+
+def _latest(rows: Any) -> Any:
+    """Of each key the row of the newest run that has it."""
+    import duckdb
+
+    newest = f"QUALIFY row_number() OVER (PARTITION BY {LATEST_KEY} ORDER BY {_RUN} DESC) = 1"
+    return duckdb.from_arrow(rows).query("rows", f"SELECT * FROM rows {newest}").to_arrow_table()
 
 
 def _print(columns: list[str], rows: Iterable[tuple[Any, ...]], how: str) -> None:

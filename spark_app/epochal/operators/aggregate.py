@@ -1,93 +1,116 @@
 """Updating aggregates: a result per key that changes with every batch."""
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from epochal.operators.aggregates import Aggregation
+from epochal.operators.aggregates import Aggregation, arrow_sum
 from epochal.operators.keys import KEY, key_columns, with_key
+from epochal.runtime.latest_files import HASH, OLDER, Sum
+from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
 from epochal.runtime.tables import KeyedTimeTable, union
 
-_FRESH = "__fresh_"
-"""Begins the names of a batch's own partials where they stand beside those of older ones."""
-_OLDER_KEY = "__older_key"
+_SIDES = "__sides"
 
 
 class UpdatingAggregateOperator(Operator):
-    """Keeps partials per key as runs; emits the new result of every key that a batch touched."""
+    """Keeps the merged partials of each key; emits the new result of every key that a batch touched.
+
+    Of an aggregate without partials the rows are kept, and all of a key that is touched are read again.
+    """
 
     def __init__(self, *, keys: list[str], aggregates: dict[str, Column]) -> None:
         self._keys = keys
         self._aggregates = aggregates
         self._aggregation: Aggregation | None = None
-        self._table: KeyedTimeTable | None = None
+        self._state = StructType()
+        self._results: list[Column] = []
+        self._sums: dict[str, Sum] = {}
+        """How executors add partials by themselves; empty where Spark has to."""
+        self._totals: LatestTable | None = None
+        self._rows: KeyedTimeTable | None = None
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._table = ctx.table_manager.keyed_time_table("keys", partitioned_by=[KEY])
+        assert self._aggregation is not None
+        if self._keeps_rows:
+            self._rows = ctx.table_manager.keyed_time_table("rows", partitioned_by=[KEY])
+        else:
+            self._totals = ctx.table_manager.latest_table("totals", self._state)
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        assert self._aggregation is not None
-        assert self._table is not None
-        changed = self._update(frame, ctx) if self._aggregation.plus else self._update_in_two(frame, ctx)
-        if changed:
-            self._table.merge_small(self._aggregation.merged)
+        if self._keeps_rows:
+            self._add_rows(frame, ctx)
+        else:
+            self._update(frame, ctx)
 
-    def _update(self, frame: DataFrame, ctx: OperatorContext) -> bool:
-        """By one job: the batch's partials and, beside them, the new results are one run, of which the table and
-        whoever comes next have a part each."""
+    @property
+    def _keeps_rows(self) -> bool:
         assert self._aggregation is not None
-        assert self._table is not None
-        fresh = self._partial(frame, self._aggregation)
-        changed = ctx.table_manager.for_this_batch(self._beside(fresh, self._table.read()))
-        if not changed.rows:
-            return False
-        own = [F.col(_FRESH + part).alias(part) for part in self._aggregation.plus]
-        self._table.add(changed.part(changed.frame.select(KEY, *own)))
-        ctx.emit(changed.frame.select(*key_columns(self._keys), *self._aggregates), of=changed)
-        return True
+        return self._aggregation.keeps_rows
 
-    def _beside(self, fresh: DataFrame, older: DataFrame | None) -> DataFrame:
-        """A batch's keys, with its partials and the new results. The batch is hashed, and the state goes past it."""
+    def _update(self, frame: DataFrame, ctx: OperatorContext) -> None:
+        assert self._aggregation is not None
+        assert self._totals is not None
+        fresh = self._aggregation.partial(with_key(frame, self._keys))
+        if self._sums:
+            changed = self._totals.add(fresh, self._sums)
+        elif self._aggregation.plus:
+            changed = self._totals.update(fresh, self._added)
+        else:
+            changed = self._totals.update(fresh, self._merged, moves=True)
+        if changed.rows:
+            ctx.emit(changed.frame.select(*self._results), of=changed)
+            self._totals.merge_small()
+
+    def _added(self, found: DataFrame) -> DataFrame:
+        """What was known and what a batch brings, column by column."""
         assert self._aggregation is not None
         plus = self._aggregation.plus
-        own = [_FRESH + part for part in plus]
-        renamed = fresh.select(KEY, *(F.col(part).alias(_FRESH + part) for part in plus))
-        if older is None:
-            total = renamed.select(KEY, *own, *(F.col(_FRESH + part).alias(part) for part in plus))
-        else:
-            older = older.withColumnRenamed(KEY, _OLDER_KEY)
-            joined = older.join(renamed.hint("shuffle_hash"), F.col(_OLDER_KEY) == F.col(KEY), "right_outer")
-            firsts = [F.first(name).alias(name) for name in own]
-            known = joined.groupBy(KEY).agg(*self._aggregation.merges, *firsts)
-            sums = [add(F.col(part), F.col(_FRESH + part)).alias(part) for part, add in plus.items()]
-            total = known.select(KEY, *own, *sums)
-        return total.select(KEY, *own, *self._aggregation.results())
+        sums = [add(F.col(OLDER + part), F.col(part)).alias(part) for part, add in plus.items()]
+        return found.select(HASH, KEY, *sums)
 
-    def _update_in_two(self, frame: DataFrame, ctx: OperatorContext) -> bool:
-        """Where partials can only be merged by grouping them, or rows are kept."""
+    def _merged(self, found: DataFrame) -> DataFrame:
+        """The same where partials can only be merged by grouping them. What is not known is null, and adds nothing."""
         assert self._aggregation is not None
-        assert self._table is not None
-        before = [run.frame for run in self._table.runs]
-        added = self._table.append(self._partial(frame, self._aggregation))
+        names = [name for name in self._state.names if name != KEY]
+        sides = [F.struct(*(F.col(side + name).alias(name) for name in names)) for side in (OLDER, "")]
+        flat = found.select(KEY, F.explode(F.array(*sides)).alias(_SIDES)).select(KEY, f"{_SIDES}.*")
+        merged = flat.groupBy(KEY).agg(*self._aggregation.merges)
+        return merged.select(F.xxhash64(KEY).alias(HASH), KEY, *names)
+
+    def _add_rows(self, frame: DataFrame, ctx: OperatorContext) -> None:
+        assert self._aggregation is not None
+        assert self._rows is not None
+        before = [run.frame for run in self._rows.runs]
+        added = self._rows.append(with_key(frame, self._keys).repartition(KEY))
         if added.rows:
-            ctx.emit(self._result(_touched(before, added.frame)))
-        return added.rows > 0
+            touched = _touched(before, added.frame)
+            ctx.emit(self._aggregation.result(touched).select(*key_columns(self._keys), *self._aggregates))
+            self._rows.merge_small(self._aggregation.merged)
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        aggregation = self._aggregation = Aggregation([KEY], self._aggregates, with_key(frames[0], self._keys))
-        return {MAIN: self._result(self._partial(frames[0], aggregation))}
+        keyed = with_key(frames[0], self._keys)
+        aggregation = self._aggregation = Aggregation([KEY], self._aggregates, keyed)
+        partials = aggregation.partial(keyed)
+        self._state = partials.schema
+        if not aggregation.keeps_rows:
+            self._results = [*key_columns(self._keys), *aggregation.results()]
+            self._sums = self._arrow_sums(frames[0].sparkSession, aggregation)
+        return {MAIN: aggregation.result(partials).select(*key_columns(self._keys), *self._aggregates)}
 
-    def _partial(self, frame: DataFrame, aggregation: Aggregation) -> DataFrame:
-        partials = aggregation.partial(with_key(frame, self._keys))
-        return partials.repartition(KEY) if aggregation.keeps_rows else partials
-
-    def _result(self, partials: DataFrame) -> DataFrame:
-        assert self._aggregation is not None
-        return self._aggregation.result(partials).select(*key_columns(self._keys), *self._aggregates)
+    def _arrow_sums(self, spark: SparkSession, aggregation: Aggregation) -> dict[str, Sum]:
+        checked = spark.conf.get("spark.sql.ansi.enabled") == "true"
+        sums = {
+            name: arrow_sum(plus, self._state[name].dataType, checked=checked)
+            for name, plus in aggregation.plus.items()
+        }
+        known = {name: found for name, found in sums.items() if found is not None}
+        return known if len(known) == len(sums) else {}
 
 
 def _touched(before: list[DataFrame], added: DataFrame) -> DataFrame:
-    """All partials of the keys that the batch touched: its own keys are hashed, and the state goes past them."""
+    """All rows of the keys that the batch touched: its own keys are hashed, and the state goes past them."""
     older = union(before)
     if older is None:
         return added

@@ -11,9 +11,22 @@ from typing import Any, cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DecimalType, StructType
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from epochal.runtime.errors import PipelineError
+from epochal.runtime.latest_files import Sum, add_any, add_checked, greatest, least
 
 Columns = dict[str, Column]
 
@@ -23,6 +36,9 @@ ROWS = "__rows"
 
 Plus = Callable[[Column, Column], Column]
 """Two partials as one, where they stand side by side; null is none."""
+
+_IN_ORDER = (ByteType, ShortType, IntegerType, LongType, DateType, TimestampType, TimestampNTZType)
+"""Types whose values Arrow puts in the same order as Spark does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +181,17 @@ def _count_distinct(name: str, arguments: list[Column]) -> Decomposed:
         {part: F.array_distinct(F.flatten(F.collect_list(part)))},
         F.size(part).cast("long"),
     )
+
+
+def arrow_sum(plus: Plus, kind: DataType, *, checked: bool) -> Sum | None:
+    """The same of Arrow's arrays, where that gives what Spark would. ``checked``: a sum that overflows is an error."""
+    if plus is _added and isinstance(kind, LongType):
+        return add_checked if checked else add_any
+    if plus is _added and isinstance(kind, DoubleType):
+        return add_any
+    if isinstance(kind, _IN_ORDER) and plus in (F.least, F.greatest):
+        return least if plus is F.least else greatest
+    return None
 
 
 _MAKERS: dict[str, Callable[..., Decomposed]] = {

@@ -1,22 +1,22 @@
 """Deduplication: of rows with the same keys the first comes out, at once.
 
-State is one small row per key: a hash of it, the key, and its event time. A batch's keys are hashed, and the state goes
-past them; what is found is then taken away from the batch. All is partitioned by the hash, so that no state moves, and
-joined by it, because Spark looks up one whole number far faster than a struct.
+State is the event time of the row that came out of each key: a latest table. A batch's keys are looked up there.
 """
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from epochal.operators.bounds import at_least, before
 from epochal.operators.keys import KEY, check_columns, with_key
+from epochal.runtime.latest_files import later_than
+from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.observed import Metrics, Observed, micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.tables import KeyedTimeTable, run_metrics
+from epochal.runtime.tables import run_metrics
 
-HASH, TIME = "__hash", "__time"
+TIME = "__time"
 _ARRIVAL, _PLACE = "__arrival", "__place"
-_SEEN, _SEEN_KEY = "__seen", "__seen_key"
 
 
 class DeduplicateOperator(Operator):
@@ -32,33 +32,27 @@ class DeduplicateOperator(Operator):
         self._event_time = event_time
         self._keys = keys
         self._within = within
-        self._table: KeyedTimeTable | None = None
-        self._moment = F.timestamp_micros(TIME)
-        self._metrics = run_metrics(self._moment)
+        self._table: LatestTable | None = None
+        self._state = StructType()
+        self._metrics = run_metrics(F.timestamp_micros(TIME))
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._table = ctx.table_manager.keyed_time_table("seen", partitioned_by=[HASH])
+        self._table = ctx.table_manager.latest_table("times", self._state)
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         assert self._table is not None
         watermark = ctx.watermark
-        rows = self._hashed(frame)
-        if watermark is None:
-            new = ctx.table_manager.for_this_batch(_without(_first(rows), self._table.read()), self._metrics)
-        else:
+        since = None if watermark is None else watermark - self._within
+        rows, counted = self._keyed(frame), None
+        if watermark is not None:
             counted = Observed(rows, Metrics({"late": F.count(F.when(before(F.col(TIME), watermark), 1))}))
-            first = _first(counted.frame.where(at_least(F.col(TIME), watermark)))
-            seen = self._table.read(since=watermark - self._within)
-            remembered = None if seen is None else self._remembered(seen, watermark)
-            new = ctx.table_manager.for_this_batch(_without(first, remembered), self._metrics)
+            rows = counted.frame.where(at_least(F.col(TIME), watermark))
+        new = self._table.keep_new(_first(rows), time=TIME, since=since, metrics=self._metrics)
+        if counted is not None:
             ctx.late_rows += counted.get(default={"late": 0})["late"]
         if new.rows:
-            # One job for both: the keys are held with the rows until runs are merged.
-            ctx.emit(new.frame.drop(HASH, KEY, TIME), of=new)
-            self._table.add(new.part(new.frame.select(HASH, KEY, TIME)))
-        self._table.merge_small(
-            lambda seen: seen if watermark is None else self._remembered(seen, watermark), self._moment
-        )
+            ctx.emit(new.frame.drop(KEY, TIME), of=new)
+            self._table.merge_small(None if since is None else later_than(TIME, since))
 
     def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
         assert self._table is not None
@@ -66,33 +60,17 @@ class DeduplicateOperator(Operator):
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         check_columns(frames[0], self._keys)
-        self._hashed(frames[0])
+        key = self._keyed(frames[0]).schema[KEY]
+        self._state = StructType([key, StructField(TIME, LongType())])
         return {MAIN: frames[0]}
 
-    def _hashed(self, frame: DataFrame) -> DataFrame:
+    def _keyed(self, frame: DataFrame) -> DataFrame:
         known = frame.where(F.col(self._event_time).isNotNull())
-        keyed = with_key(known, self._keys).withColumn(HASH, F.xxhash64(*self._keys))
-        return keyed.withColumn(TIME, micros(F.col(self._event_time)))
-
-    def _remembered(self, seen: DataFrame, watermark: int) -> DataFrame:
-        return seen.where(at_least(F.col(TIME), watermark - self._within))
+        return with_key(known, self._keys).withColumn(TIME, micros(F.col(self._event_time)))
 
 
 def _first(rows: DataFrame) -> DataFrame:
-    """The first row of each key in a batch."""
-    arrived = rows.withColumn(_ARRIVAL, F.monotonically_increasing_id()).repartition(HASH)
-    place = F.row_number().over(Window.partitionBy(HASH, KEY).orderBy(TIME, _ARRIVAL))
+    """The first row of each key in a batch, partitioned by key."""
+    arrived = rows.withColumn(_ARRIVAL, F.monotonically_increasing_id()).repartition(KEY)
+    place = F.row_number().over(Window.partitionBy(KEY).orderBy(TIME, _ARRIVAL))
     return arrived.withColumn(_PLACE, place).where(F.col(_PLACE) == 1).drop(_PLACE, _ARRIVAL)
-
-
-def _without(rows: DataFrame, seen: DataFrame | None) -> DataFrame:
-    """The rows whose keys were not seen: an anti-join that hashes the batch instead of the state. Keys are compared in
-    a way that Spark does not join by and sees no equality in, or it would want the state partitioned by them as well,
-    and move all of it."""
-    if seen is None:
-        return rows
-    known = seen.select(F.col(HASH).alias(_SEEN), F.col(KEY).alias(_SEEN_KEY))
-    same_key = (F.col(_SEEN_KEY) <= F.col(KEY)) & (F.col(_SEEN_KEY) >= F.col(KEY))
-    same = (F.col(_SEEN) == F.col(HASH)) & same_key
-    joined = known.join(rows.hint("shuffle_hash"), same, "right_outer")
-    return joined.where(F.col(_SEEN).isNull()).drop(_SEEN, _SEEN_KEY)

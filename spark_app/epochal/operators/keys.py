@@ -11,9 +11,10 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from epochal.protocol.documents import LATEST_KEY
 from epochal.runtime.errors import PipelineError
 
-KEY = "__key"
+KEY = LATEST_KEY
 _ALONE = "__alone"
 
 

@@ -57,10 +57,15 @@ class Run(_Body, frozen=True):
     max_time: int | None = None
 
 
-class Table(_Body, frozen=True):
-    """A table's content at an epoch: a list of runs, oldest first."""
+LATEST_KEY = "__key"
+"""The column of a Latest table that holds the key: a struct."""
 
-    kind: Literal["Global", "KeyedTime"]
+
+class Table(_Body, frozen=True):
+    """A table's content at an epoch: a list of runs, oldest first. Of a Latest table the newest run that has a key
+    says what is known of it."""
+
+    kind: Literal["Global", "KeyedTime", "Latest"]
     runs: tuple[Run, ...]
 
 

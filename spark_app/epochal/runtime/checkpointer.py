@@ -205,24 +205,27 @@ class Checkpointer:
         for name, table in part.snapshot.tables.items():
             written += self._write_table(run, operator, name, table)
             rows += sum(one.rows for one in table.runs)
-            tables[name] = Table(kind=table.kind, runs=tuple(stored(one) for one in table.runs if one.parts))
+            tables[name] = Table(kind=table.kind, runs=stored(table.runs))
         state = OperatorState(tables=tables, position=position, watermark=part.watermark)
         return state, rows, written
 
     def _write_table(self, run: EpochRun, operator: str, table: str, snapshot: TableSnapshot) -> int:
+        new = [one for one in snapshot.runs if one.parts is None]
         written = 0
-        for one in snapshot.runs:
+        for together in [new] if snapshot.as_one and new else [[one] for one in new]:
             if run.over:
                 break
-            if one.parts is None:
-                with self._lock:
-                    self._run_numbers += 1
-                    number = self._run_numbers
-                parts = self._persistence.write(
-                    one, operator=operator, table=table, epoch=run.barrier.epoch, number=number
-                )
-                written += sum(part.bytes for part in parts)
+            parts = self._persistence.write(
+                together, snapshot.latest, operator=operator, table=table, epoch=run.barrier.epoch,
+                number=self._run_number(),
+            )  # fmt: skip
+            written += sum(part.bytes for part in parts)
         return written
+
+    def _run_number(self) -> int:
+        with self._lock:
+            self._run_numbers += 1
+            return self._run_numbers
 
     def _carried(self, operator: str, watermark: int | None) -> OperatorState:
         """An operator that skipped: its tables are those of the last epoch that had them."""

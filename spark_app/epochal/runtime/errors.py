@@ -2,6 +2,9 @@
 
 import re
 
+NOT_HERE = "EPOCHAL_STATE_NOT_HERE"
+"""In the message of a task that misses files: the executor that had them is gone."""
+
 
 class PipelineError(Exception):
     """The pipeline cannot work, found before anything starts: a bad name, a wrong column, a dangling graph."""
@@ -30,7 +33,7 @@ class JobStoppingError(Exception):
 
 def lost_state(error: BaseException) -> bool:
     """Whether a run is gone with the executor that held it."""
-    return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
+    return any(sign in str(error) for sign in ("CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND", NOT_HERE))
 
 
 LOST_STATE = (

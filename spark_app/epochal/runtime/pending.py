@@ -22,6 +22,7 @@ class PendingSink(SinkOperator):
     def on_start(self, ctx: OperatorContext) -> None:
         # What a restored epoch has pending is committed from its objects when it is restored.
         self._table = ctx.table_manager.keyed_time_table(PENDING, restore=False)
+        self._table.dropped_together = True
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         assert self._table is not None

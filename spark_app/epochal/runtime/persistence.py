@@ -2,6 +2,7 @@
 
 import functools
 import io
+import itertools
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -18,11 +19,14 @@ from epochal.protocol.errors import TRANSIENT, StoreError
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.store import Exists, Store, StoreOptions, open_store
 from epochal.runtime.errors import UnreadableStateError, told
+from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.table_manager import RestoreRun
-from epochal.runtime.tables import Run
+from epochal.runtime.tables import Run, union
 
 SMALL_RUN = 50_000
 """Runs of fewer rows become one object: a request costs more than the parallelism brings."""
+
+_WRITTEN = "object string, rows long, bytes long"
 
 ATTEMPTS = 16
 """Part numbers leave room for so many attempts of one task: an attempt that was given up may still be writing."""
@@ -43,15 +47,23 @@ class Persistence:
         self._paths = paths
         self._generation = generation
 
-    def write(self, run: Run, *, operator: str, table: str, epoch: Epoch, number: int) -> tuple[RunPart, ...]:
-        """Write the run's rows, one object a partition, unless an epoch has them already."""
-        if run.parts is not None:
-            return run.parts
+    def write(
+        self, runs: list[Run], latest: LatestTable | None, *, operator: str, table: str, epoch: Epoch, number: int
+    ) -> tuple[RunPart, ...]:
+        """Write the rows of runs that no epoch has, as one run: one object a partition. Those of a ``latest`` table are
+        written by the executors that have its files."""
         name = StateName(operator=operator, table=table, epoch=epoch, generation=self._generation, run=number, part=0)
-        frame = run.frame.coalesce(1) if run.rows < SMALL_RUN else run.frame
-        written = frame.mapInArrow(_writer(self._storage, self._paths, name), "object string, rows long, bytes long")
+        step = _writer(self._storage, self._paths, name)
+        if latest is not None:
+            written = latest.read_by([run.number for run in runs], step, _WRITTEN)
+        else:
+            frame = union(run.frame for run in runs)
+            assert frame is not None
+            small = sum(run.rows for run in runs) < SMALL_RUN
+            written = (frame.coalesce(1) if small else frame).mapInArrow(step, _WRITTEN)
         parts = tuple(RunPart(object=row.object, rows=row.rows, bytes=row.bytes) for row in written.collect())
-        run.parts, run.persisted = parts, epoch
+        for run in runs:
+            run.parts, run.persisted = parts, epoch
         return parts
 
     def read(self, stored: StoredRun, epoch: Epoch, partitioned_by: list[str] | None = None) -> Run:
@@ -87,8 +99,15 @@ class Persistence:
         return pq.read_schema(io.BytesIO(store_of(self._storage).get(name)))
 
 
-def stored(run: Run) -> StoredRun:
-    return StoredRun(parts=run.parts or (), min_time=run.min_time, max_time=run.max_time)
+def stored(runs: list[Run]) -> tuple[StoredRun, ...]:
+    """Runs as a manifest has them. Neighbours that were written as one are one."""
+    found = []
+    for parts, group in itertools.groupby((run for run in runs if run.parts), lambda run: run.parts):
+        same = list(group)
+        earliest = min((run.min_time for run in same if run.min_time is not None), default=None)
+        latest = max((run.max_time for run in same if run.max_time is not None), default=None)
+        found.append(StoredRun(parts=parts or (), min_time=earliest, max_time=latest))
+    return tuple(found)
 
 
 def _writer(

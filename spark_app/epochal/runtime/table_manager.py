@@ -1,15 +1,17 @@
 """An operator's tables: made by name, frozen at a barrier, restored from a manifest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from epochal.protocol.documents import Table
+from epochal.protocol.documents import LATEST_KEY, Table
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import check_label
 from epochal.runtime.errors import PipelineError
+from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.observed import Metrics
 from epochal.runtime.tables import GlobalTable, KeyedTimeTable, Run, run_metrics
 
@@ -21,8 +23,12 @@ RestoreRun = Callable[[Table, int, list[str] | None], Run]
 class TableSnapshot:
     """A table's content at a barrier: runs that stay as they are however the table goes on."""
 
-    kind: Literal["Global", "KeyedTime"]
+    kind: Literal["Global", "KeyedTime", "Latest"]
     runs: list[Run]
+    latest: LatestTable | None = None
+    """The table, if its runs are with executors."""
+    as_one: bool = False
+    """Whether new runs may be written as one: nothing is ever taken out of the middle of them and written again."""
 
 
 @dataclass(slots=True)
@@ -49,6 +55,7 @@ class TableManager:
         self._stored = stored
         self._restore_run = restore_run
         self._keyed: dict[str, KeyedTimeTable] = {}
+        self._latest: dict[str, LatestTable] = {}
         self._global: dict[str, GlobalTable] = {}
         self._released: list[Run] = []
         self._metrics: Metrics | None = None
@@ -68,6 +75,18 @@ class TableManager:
                 table.runs = [run.hold() for run in self._stored_runs(name, "KeyedTime", partitioned_by)]
         return self._keyed[name]
 
+    def latest_table(self, name: str, schema: StructType) -> LatestTable:
+        """The table of that name, which has the latest row of each key, with what the restored epoch has of it.
+        ``schema`` has the key, a struct named ``__key``, and the values."""
+        if name not in self._latest:
+            self._check_new(name)
+            table = LatestTable(f"{self._operator}-{name}", self._spark, schema, self.release_later)
+            self._latest[name] = table
+            for run in self._stored_runs(name, "Latest", [LATEST_KEY]):
+                table.load(run.hold())
+                run.release()
+        return self._latest[name]
+
     def global_table(self, name: str) -> GlobalTable:
         """The small table of that name, with what the restored epoch has of it."""
         if name not in self._global:
@@ -81,7 +100,10 @@ class TableManager:
         """Freeze all tables. Costs a list copy each; writing happens later, while the next batches run."""
         snapshot = Snapshot(self._operator)
         for name, table in self._keyed.items():
-            snapshot.tables[name] = TableSnapshot("KeyedTime", [run.hold() for run in table.runs])
+            held = [run.hold() for run in table.runs]
+            snapshot.tables[name] = TableSnapshot("KeyedTime", held, as_one=table.dropped_together)
+        for name, latest in self._latest.items():
+            snapshot.tables[name] = TableSnapshot("Latest", [run.hold() for run in latest.runs], latest, True)
         for name, small in self._global.items():
             snapshot.tables[name] = TableSnapshot("Global", [run.hold() for run in small.frozen(self._spark)])
         return snapshot
@@ -90,8 +112,9 @@ class TableManager:
         """After ``epoch`` is published: a run written before it that it does not name may be cleaned up at any time, so
         it counts as not written."""
         keyed = [run for table in self._keyed.values() for run in table.runs]
+        latest = [run for table in self._latest.values() for run in table.runs]
         small = [run for table in self._global.values() for run in table.held()]
-        for run in keyed + small:
+        for run in [*keyed, *latest, *small]:
             parts = run.parts or ()
             if run.persisted and run.persisted < epoch and any(part.object not in published for part in parts):
                 run.parts = None
@@ -113,18 +136,20 @@ class TableManager:
         """Let a run go when the batch is done."""
         self._released.append(run)
 
-    def _stored_runs(self, name: str, kind: str, partitioned_by: list[str] | None = None) -> list[Run]:
+    def _stored_runs(self, name: str, kind: str, partitioned_by: list[str] | None = None) -> Iterator[Run]:
+        """One after the other: who takes a run over may let it go before the next one comes."""
         stored = self._stored.get(name)
         if stored is None:
-            return []
+            return
         if stored.kind != kind:
             raise PipelineError(
                 f"operator {self._operator!r}: table {name!r} is a {kind} table now, but the restored epoch has it as "
                 f"{stored.kind}: use another name for the new table"
             )
-        return [self._restore_run(stored, index, partitioned_by) for index in range(len(stored.runs))]
+        for index in range(len(stored.runs)):
+            yield self._restore_run(stored, index, partitioned_by)
 
     def _check_new(self, name: str) -> None:
         check_label("table", name)
-        if name in self._keyed or name in self._global:
+        if name in self._keyed or name in self._global or name in self._latest:
             raise PipelineError(f"operator {self._operator!r}: table {name!r} is asked for as two kinds of table")

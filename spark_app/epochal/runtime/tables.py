@@ -86,9 +86,13 @@ class Run:
         with self._lock:
             self._holders -= 1
             gone = self._holders == 0
-        if gone and self._of is not None:
+        if gone:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._of is not None:
             self._of.release()
-        elif gone:
+        else:
             unpersist(self._held)
 
     def view(self, frame: DataFrame) -> None:
@@ -116,7 +120,7 @@ def materialise(frame: DataFrame, metrics: Metrics, *, without: str | None = Non
         observed = observed.drop(without)
     session = frame.sparkSession
     java: Any = observed._jdf
-    held = ClassicDataFrame(java.localCheckpoint(True, _java_level(session.sparkContext, _replicas(session))), session)
+    held = ClassicDataFrame(java.localCheckpoint(True, _java_level(session.sparkContext, replicas(session))), session)
     found = executed_metrics(observed)
     if not found.contains(_METRICS):  # what is empty by its plan is not computed
         return held, metrics.computed(frame)
@@ -135,14 +139,14 @@ def _java_level(context: SparkContext, replicas: int) -> Any:
 
 def check_replicas(spark: SparkSession) -> None:
     """Before the start: so that a setting that cannot be is told there, and not by the first batch."""
-    _replicas(spark)
+    replicas(spark)
 
 
-def _replicas(spark: SparkSession) -> int:
-    replicas = spark.conf.get(REPLICAS, "1") or "1"
-    if replicas not in _POSSIBLE_REPLICAS:
-        raise PipelineError(f"{REPLICAS} is {replicas!r}: give a number from 1 to {len(_POSSIBLE_REPLICAS)}")
-    return int(replicas)
+def replicas(spark: SparkSession) -> int:
+    given = spark.conf.get(REPLICAS, "1") or "1"
+    if given not in _POSSIBLE_REPLICAS:
+        raise PipelineError(f"{REPLICAS} is {given!r}: give a number from 1 to {len(_POSSIBLE_REPLICAS)}")
+    return int(given)
 
 
 def unpersist(frame: DataFrame) -> None:
@@ -171,6 +175,8 @@ class KeyedTimeTable:
     def __init__(self, name: str, release_later: Callable[[Run], None]) -> None:
         self.name = name
         self.runs: list[Run] = []
+        self.dropped_together = False
+        """Whether all runs that an epoch has leave the table together, and none is ever merged."""
         self._release_later = release_later
         self._metrics: tuple[Column | None, Metrics] | None = None
 
@@ -249,8 +255,8 @@ class KeyedTimeTable:
     def _full_tier(self) -> list[Run] | None:
         tiers: dict[int, list[Run]] = {}
         for run in self.runs:
-            tiers.setdefault(_tier(run.rows), []).append(run)
-        return next((tiers[tier] for tier in sorted(tiers) if len(tiers[tier]) >= MERGE_AT), None)
+            tiers.setdefault(tier(run.rows), []).append(run)
+        return next((tiers[one] for one in sorted(tiers) if len(tiers[one]) >= MERGE_AT), None)
 
     def _keep(self, runs: list[Run]) -> None:
         kept = {id(run) for run in runs}
@@ -268,12 +274,12 @@ def _latest(runs: Iterable[Run]) -> int | None:
     return max((run.max_time for run in runs if run.max_time is not None), default=None)
 
 
-def _tier(rows: int) -> int:
+def tier(rows: int) -> int:
     """Runs of up to 10,000 rows are one tier: below that a run costs the same whatever its size."""
-    tier, size = 0, 10_000
+    number, size = 0, 10_000
     while rows > size:
-        tier, size = tier + 1, size * TIER_FACTOR
-    return tier
+        number, size = number + 1, size * TIER_FACTOR
+    return number
 
 
 class GlobalTable:

@@ -1,0 +1,283 @@
+"""A table of the latest row of each key: what a batch touches is looked up, and the rest stays where it is.
+
+A batch's rows meet what is known of their keys, and the new rows of these keys become a run. The newest run that has a
+key counts, so runs are merged by leaving rows out, and never by computing. Runs are sorted files on the executors
+(:mod:`epochal.runtime.latest_files`); all that Spark holds is an empty frame, the anchor, whose partitions say which
+executor has the files of which part of the keys.
+"""
+
+import itertools
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from epochal.protocol.documents import LATEST_KEY as KEY
+from epochal.runtime.errors import lost_state
+from epochal.runtime.latest_files import (
+    HASH,
+    OLDER,
+    PARTITION,
+    Keep,
+    Place,
+    Step,
+    Sum,
+    adding,
+    finding,
+    keeping_new,
+    merging,
+    reading,
+    writing,
+)
+from epochal.runtime.observed import Metrics
+from epochal.runtime.tables import MERGE_AT, Run, replicas, run_metrics, tier
+
+STATE_DIR = "spark.epochal.stateDir"
+"""Setting: where executors keep their files. By default in their own of Spark's local directories."""
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+class LatestRun(Run):
+    """A run whose rows are in files of executors. ``copy``: the same rows held by Spark on several of them, if the job
+    asks for replicas."""
+
+    def __init__(self, table: "LatestTable", number: int, *, rows: int, copy: Run | None) -> None:
+        super().__init__(table.anchor, rows=rows)
+        self.number = number
+        self.copy = None if copy is None else copy.hold()
+        self._table = table
+
+    def _let_go(self) -> None:
+        self._table.forget(self.number)
+        if self.copy is not None:
+            self.copy.release()
+
+
+class LatestTable:
+    """The latest row of each key. ``schema`` is that of the key (one struct column) and of the values."""
+
+    def __init__(
+        self, name: str, spark: SparkSession, schema: StructType, release_later: Callable[[Run], None]
+    ) -> None:
+        self.name = name
+        self.runs: list[LatestRun] = []
+        self._spark = spark
+        self._schema = schema
+        self._values = [field.name for field in schema if field.name != KEY]
+        self._release_later = release_later
+        self._place = Place(_directory(spark), f"{name}-{uuid.uuid4().hex[:12]}")
+        self._partitions = int(spark.conf.get(_PARTITIONS) or 1)
+        self._numbers = itertools.count(1)
+        self._gone: list[int] = []
+        self._lock = threading.Lock()
+        self._metrics = run_metrics()
+        self._anchors: dict[str, DataFrame] = {}
+        self._adaptive = spark.conf.get("spark.sql.adaptive.enabled") == "true"
+        partition = F.pmod(F.hash(KEY), F.lit(self._partitions)).alias(PARTITION)
+        self._addresses = [F.xxhash64(KEY).alias(HASH), partition]
+        self.anchor = self._new_anchor()
+
+    # --- batches ---
+
+    def add(self, rows: DataFrame, sums: Mapping[str, Sum]) -> Run:
+        """Add rows' values to what is known of their keys, by the functions given for each, in one go. ``rows`` have a
+        key each, no two the same, and come out of a grouping by it. Returns the new rows, held for this batch."""
+
+        def added() -> Run:
+            number = next(self._numbers)
+            step = adding(self._place, self._newest_first(), number, KEY, sums, self._take_gone())
+            return self._written(number, self._at_home(rows, "add").mapInArrow(step, self._schema))
+
+        return self._surely(added)
+
+    def update(self, rows: DataFrame, compute: Callable[[DataFrame], DataFrame], *, moves: bool = False) -> Run:
+        """The same where Spark computes: ``compute`` gets the rows with what is known of their keys (columns ``OLDER +
+        name``, null where there is nothing) and a column ``HASH``, and gives the table's columns and that one.
+        ``moves``: it groups rows once more."""
+
+        def updated() -> Run:
+            home = self._at_home(rows, "find")
+            older = [StructField(OLDER + field.name, field.dataType) for field in self._schema if field.name != KEY]
+            found = StructType([*(field for field in home.schema if field.name != PARTITION), *older])
+            values = to_arrow_schema(StructType([field for field in self._schema if field.name != KEY]))
+            step = finding(self._place, self._newest_first(), KEY, values, self._take_gone())
+            new = compute(home.mapInArrow(step, found))
+            return self._write(self._at_home(new, "write") if moves else new)
+
+        return self._surely(updated)
+
+    def keep_new(self, rows: DataFrame, *, time: str, since: int | None, metrics: Metrics) -> Run:
+        """The rows of keys that are not known with a ``time`` (the table's value) of ``since`` or later; of these the
+        times are kept. ``rows`` have a key each, no two the same, and are partitioned by it."""
+
+        def kept() -> Run:
+            number = next(self._numbers)
+            step = keeping_new(
+                self._place, self._newest_first(), number, KEY, time=time, since=since, gone=self._take_gone()
+            )
+            home = self._at_home(rows, "keep")
+            passed = StructType([field for field in home.schema if field.name not in (HASH, PARTITION)])
+            return self._written(number, home.mapInArrow(step, passed), metrics)
+
+        return self._surely(kept)
+
+    def _surely(self, change: Callable[[], Run]) -> Run:
+        """With copies of what executors hold, losing one of them is no end."""
+        try:
+            held = change()
+        except Exception as error:
+            if not lost_state(error) or any(run.copy is None for run in self.runs):
+                raise
+            self._rebuild()
+            held = change()
+        self._release_later(held.hold())
+        return held
+
+    def _newest_first(self) -> list[int]:
+        return [run.number for run in reversed(self.runs)]
+
+    def _take_gone(self) -> list[int]:
+        with self._lock:
+            gone, self._gone = self._gone, []
+        return gone
+
+    def _write(self, rows: DataFrame) -> Run:
+        """Make a run of rows that are where they belong."""
+        number = next(self._numbers)
+        step = writing(self._place, number, [KEY, *self._values])
+        return self._written(number, rows.mapInArrow(step, self._schema))
+
+    def _written(self, number: int, rows: DataFrame, metrics: Metrics | None = None) -> Run:
+        """Let Spark do what writes a run, and hold what comes out."""
+        held = Run.materialise(rows, metrics or self._metrics)
+        if held.rows:
+            copy = held.part(held.frame.select(KEY, *self._values)) if replicas(self._spark) > 1 else None
+            self._add(number, held, copy)
+        else:
+            self.forget(number)
+        return held
+
+    def _add(self, number: int, like: Run, copy: Run | None) -> LatestRun:
+        run = LatestRun(self, number, rows=like.rows, copy=copy)
+        run.min_time, run.max_time = like.min_time, like.max_time
+        self.runs.append(run)
+        run.hold()
+        return run
+
+    # --- where rows belong ---
+
+    def _new_anchor(self) -> DataFrame:
+        """An empty frame, partitioned by key. Each of its partitions is on one executor: there the files are."""
+        self._anchors = {}
+        nothing = self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), StructType([self._schema[KEY]]))
+        return nothing.repartition(self._partitions, KEY).localCheckpoint()
+
+    def _at_home(self, rows: DataFrame, use: str) -> DataFrame:
+        """Rows that are partitioned by key, each partition where its files are: Spark runs a task of a union where most
+        of what is united is. ``use``: rows of the same one have the same columns, and the rest is made once."""
+        if self._adaptive:
+            rows = rows.repartition(self._partitions, KEY)
+        home = rows.select("*", *self._addresses[use == "write" :])
+        if use not in self._anchors:
+            others = [F.lit(None).cast(field.dataType).alias(field.name) for field in home.schema if field.name != KEY]
+            self._anchors[use] = self.anchor.select(KEY, *others)
+        return home.unionByName(self._anchors[use])
+
+    def _rebuild(self) -> None:
+        """An executor is gone: write its files anew, from the copies that others have."""
+        runs, self.runs = self.runs, []
+        self.anchor = self._new_anchor()
+        for run in runs:
+            assert run.copy is not None
+            self._written_again(run)
+
+    def _written_again(self, run: LatestRun) -> None:
+        assert run.copy is not None
+        step = writing(self._place, run.number, [KEY, *self._values])
+        self._spread(run.copy.frame).mapInArrow(step, self._schema).write.format("noop").mode("overwrite").save()
+        self.runs.append(run)
+
+    def _spread(self, frame: DataFrame) -> DataFrame:
+        return self._at_home(frame.select(KEY, *self._values).repartition(self._partitions, KEY), "spread")
+
+    # --- the life of runs ---
+
+    def load(self, run: Run) -> None:
+        """Take over what the store has of a table: a run of Spark's becomes files."""
+        held = self._write(self._spread(run.frame)).hold()
+        latest = self.runs[-1]
+        latest.parts, latest.persisted = run.parts, run.persisted
+        latest.min_time, latest.max_time = run.min_time, run.max_time
+        held.release()
+
+    def expire(self, before: int) -> None:
+        """Drop the runs all of whose rows are older."""
+        self._keep([run for run in self.runs if run.max_time is None or run.max_time >= before])
+
+    def merge_small(self, keep: Keep | None = None) -> None:
+        """Merge the newest runs where many of about one size have come together. ``keep`` may leave rows out."""
+        while small := self._full_tier():
+            number = next(self._numbers)
+            runs = [run.number for run in reversed(small)]
+            merged = self.anchor.mapInArrow(merging(self._place, runs, number, KEY, keep), "rows long")
+            rows = sum(row["rows"] for row in merged.collect())
+            left = self.runs[: len(self.runs) - len(small)]
+            self._keep(left)
+            if not rows:
+                self.forget(number)
+                continue
+            like = Run(self.anchor, rows=rows, min_time=_earliest(small), max_time=_latest(small))
+            self._add(number, like, self._copied(number, rows))
+
+    def _copied(self, number: int, rows: int) -> Run | None:
+        if replicas(self._spark) == 1:
+            return None
+        return Run.materialise(self.frame([number]))
+
+    def _full_tier(self) -> list[LatestRun] | None:
+        """The newest runs up to some size, if they are many: only neighbours in age can be merged."""
+        for largest in range(max((tier(run.rows) for run in self.runs), default=-1) + 1):
+            larger = [place for place, run in enumerate(self.runs) if tier(run.rows) > largest]
+            newest = self.runs[larger[-1] + 1 if larger else 0 :]
+            if len(newest) >= MERGE_AT:
+                return newest
+        return None
+
+    def _keep(self, runs: list[LatestRun]) -> None:
+        kept = {run.number for run in runs}
+        for run in self.runs:
+            if run.number not in kept:
+                self._release_later(run)
+        self.runs = runs
+
+    def forget(self, number: int) -> None:
+        """Nobody needs this run any more: the next batch deletes its files."""
+        with self._lock:
+            self._gone.append(number)
+
+    # --- reading ---
+
+    def read_by(self, runs: list[int], then: Step, schema: str) -> DataFrame:
+        """What a step makes of the rows of runs (oldest first), the latest of each key, where they are."""
+        return self.anchor.mapInArrow(reading(self._place, runs[::-1], KEY, then), schema)
+
+    def frame(self, runs: list[int]) -> DataFrame:
+        """The rows of runs (oldest first), the latest of each key."""
+        return self.anchor.mapInArrow(reading(self._place, runs[::-1], KEY, lambda batches: batches), self._schema)
+
+
+def _directory(spark: SparkSession) -> str | None:
+    return spark.conf.get(STATE_DIR, None)
+
+
+def _earliest(runs: list[LatestRun]) -> int | None:
+    return min((run.min_time for run in runs if run.min_time is not None), default=None)
+
+
+def _latest(runs: list[LatestRun]) -> int | None:
+    return max((run.max_time for run in runs if run.max_time is not None), default=None)
