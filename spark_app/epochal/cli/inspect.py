@@ -153,8 +153,10 @@ def _latest(rows: Any) -> Any:
     """Of each key the row of the newest run that has it."""
     import duckdb
 
-    newest = f"QUALIFY row_number() OVER (PARTITION BY {LATEST_KEY} ORDER BY {_RUN} DESC) = 1"
-    return duckdb.from_arrow(rows).query("rows", f"SELECT * FROM rows {newest}").to_arrow_table()
+    with duckdb.connect() as connection:
+        connection.register("runs", rows)
+        newest = f"row_number() OVER (PARTITION BY {LATEST_KEY} ORDER BY {_RUN} DESC) = 1"
+        return connection.execute(f"SELECT * FROM runs QUALIFY {newest}").to_arrow_table()
 
 
 def _print(columns: list[str], rows: Iterable[tuple[Any, ...]], how: str) -> None:

@@ -325,6 +325,8 @@ def _find(
 def same_values(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
     """Which values are the same, null being the same as null and not-a-number as itself."""
     kind = one.type
+    if pa.types.is_null(kind):
+        return np.ones(len(one), bool)
     if pa.types.is_struct(kind):
         same = one.is_null().to_numpy(zero_copy_only=False) == other.is_null().to_numpy(zero_copy_only=False)
         for number in range(kind.num_fields):

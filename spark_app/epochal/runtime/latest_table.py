@@ -10,7 +10,9 @@ import itertools
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -272,6 +274,9 @@ class LatestTable:
 
 
 def _directory(spark: SparkSession) -> str | None:
+    if (spark.sparkContext.master or "").startswith("local-cluster"):
+        # All executors are on this machine, and Spark knows only the machine that a partition is on.
+        return str(Path(SparkFiles.getRootDirectory()).parent)
     return spark.conf.get(STATE_DIR, None)
 
 

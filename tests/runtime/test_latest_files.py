@@ -1,0 +1,197 @@
+"""The files of a latest table: what was written last of a key is found, however runs are merged."""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epochal.runtime import latest_files
+from epochal.runtime.errors import lost_state
+from epochal.runtime.latest_files import (
+    HASH,
+    OLDER,
+    PARTITION,
+    Place,
+    StateNotHereError,
+    add_checked,
+    adding,
+    finding,
+    greatest,
+    keeping_new,
+    later_than,
+    least,
+    merged,
+    merging,
+    reading,
+    same_values,
+    writing,
+)
+
+KEY = "__key"
+VALUES = pa.schema([("value", pa.int64())])
+
+
+@dataclass
+class Task:
+    partition: int = 0
+
+    def partitionId(self) -> int:  # noqa: N802  Spark's name
+        return self.partition
+
+
+@pytest.fixture(autouse=True)
+def task(monkeypatch: pytest.MonkeyPatch) -> Task:
+    here = Task()
+    monkeypatch.setattr(latest_files, "_task", lambda: here)
+    return here
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(str(tmp_path), "totals")
+
+
+def hash_of(key: Any) -> int:
+    """Few hashes, spread over all whole numbers: many keys share one."""
+    return random.Random(hash(key) % 50).randrange(-(2**63), 2**63)
+
+
+def batch(rows: dict[Any, int], *, kind: pa.DataType | None = None) -> pa.RecordBatch:
+    keys = pa.array(list(rows), kind)
+    return pa.RecordBatch.from_pydict(
+        {
+            HASH: pa.array([hash_of(key) for key in rows], pa.int64()),
+            KEY: pa.StructArray.from_arrays([keys], ["key"]),
+            "value": pa.array(list(rows.values()), pa.int64()),
+        }
+    )
+
+
+def write(place: Place, run: int, rows: dict[Any, int]) -> None:
+    list(writing(place, run, [KEY, "value"])(iter([batch(rows)] if rows else [])))
+
+
+def content(batches: Iterable[pa.RecordBatch], column: str = "value") -> dict[Any, Any]:
+    rows = [row for one in batches for row in one.to_pylist()]
+    found = {row[KEY]["key"]: row[column] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_the_newest_run_that_has_a_key_is_what_is_known_of_it(place: Place) -> None:
+    write(place, 1, {1: 10, 2: 20, 3: 30})
+    write(place, 2, {2: 21, 4: 40})
+    found = finding(place, [2, 1], KEY, VALUES, [])(iter([batch({1: 0, 2: 0, 4: 0, 5: 0})]))
+    assert content(found, OLDER + "value") == {1: 10, 2: 21, 4: 40, 5: None}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_keys_of_few_hashes_in_many_runs(place: Place, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latest_files, "SLICE", 16)
+    chance = random.Random(seed)
+    known: dict[int, int] = {}
+    runs: list[int] = []
+    for run in range(1, 12):
+        rows = {chance.randrange(200): chance.randrange(1000) for _ in range(chance.randrange(60))}
+        if chance.random() < 0.3 and len(runs) > 1:
+            newest = runs[-chance.randrange(2, len(runs) + 1) :]
+            list(merging(place, newest[::-1], 100 + run, KEY, None)(iter([])))
+            runs = [*runs[: -len(newest)], 100 + run]
+        write(place, run, rows)
+        runs.append(run)
+        known |= rows
+    asked = batch(dict.fromkeys(chance.sample(range(250), 100), 0))
+    found = content(finding(place, runs[::-1], KEY, VALUES, [])(iter([asked])), OLDER + "value")
+    assert found == {key: known.get(key) for key in found}
+    assert content(reading(place, runs[::-1], KEY, lambda rows: rows)(iter([]))) == known
+
+
+def test_what_is_added_is_a_run_by_itself(place: Place) -> None:
+    write(place, 1, {1: 10, 2: 20})
+    new = adding(place, [1], 2, KEY, {"value": add_checked}, [])(iter([batch({2: 5, 3: 7})]))
+    assert content(new) == {2: 25, 3: 7}
+    assert content(reading(place, [2, 1], KEY, lambda rows: rows)(iter([]))) == {1: 10, 2: 25, 3: 7}
+
+
+def test_a_sum_that_overflows_is_told(place: Place) -> None:
+    write(place, 1, {1: 2**63 - 1})
+    with pytest.raises(OverflowError, match="cast it to decimal"):
+        list(adding(place, [1], 2, KEY, {"value": add_checked}, [])(iter([batch({1: 1})])))
+
+
+def test_what_fails_leaves_no_file(place: Place) -> None:
+    write(place, 1, {1: 2**63 - 1})
+    with pytest.raises(OverflowError):
+        list(adding(place, [1], 2, KEY, {"value": add_checked}, [])(iter([batch({1: 1})])))
+    assert [path.name for path in place.folder().iterdir()] == ["1-0.arrow"]
+
+
+def test_only_keys_that_are_new_or_forgotten_go_on(place: Place) -> None:
+    write(place, 1, {1: 10, 2: 20})
+    step = keeping_new(place, [1], 2, KEY, time="value", since=15, gone=[])
+    assert content(step(iter([batch({1: 30, 2: 30, 3: 30})]))) == {1: 30, 3: 30}
+    assert content(reading(place, [2, 1], KEY, lambda rows: rows)(iter([]))) == {1: 30, 2: 20, 3: 30}
+
+
+def test_a_merge_may_leave_rows_out(place: Place) -> None:
+    write(place, 1, {1: 10, 2: 20})
+    write(place, 2, {1: 15, 3: 5})
+    told = list(merging(place, [2, 1], 3, KEY, later_than("value", 15))(iter([])))
+    assert told[0].to_pylist() == [{"rows": 2}]
+    assert content(reading(place, [3], KEY, lambda rows: rows)(iter([]))) == {1: 15, 2: 20}
+
+
+def test_files_of_runs_that_are_gone_are_deleted_by_the_next_batch(place: Place) -> None:
+    write(place, 1, {1: 10})
+    write(place, 2, {1: 11})
+    list(finding(place, [2], KEY, VALUES, [1])(iter([batch({1: 0})])))
+    assert [path.name for path in place.folder().iterdir()] == ["2-0.arrow"]
+
+
+def test_an_empty_run_is_not_a_lost_one(place: Place) -> None:
+    write(place, 1, {})
+    found = finding(place, [1], KEY, VALUES, [])(iter([batch({1: 0})]))
+    assert content(found, OLDER + "value") == {1: None}
+
+
+def test_a_lost_file_is_lost_state(place: Place) -> None:
+    with pytest.raises(StateNotHereError) as caught:
+        list(finding(place, [1], KEY, VALUES, [])(iter([batch({1: 0})])))
+    assert lost_state(caught.value)
+
+
+def test_rows_of_another_partition_are_refused(place: Place, task: Task) -> None:
+    rows = batch({1: 0}).append_column(PARTITION, pa.array([3], pa.int32()))
+    with pytest.raises(RuntimeError, match="adaptive"):
+        list(writing(place, 1, [KEY, "value"])(iter([rows])))
+    task.partition = 3
+    assert content(writing(place, 1, [KEY, "value"])(iter([rows]))) == {1: 0}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ([1, None, None], [1, None, 2], [True, True, False]),
+        ([float("nan"), 1.0, None], [float("nan"), 2.0, None], [True, False, True]),
+        (["a", "", None], ["a", None, None], [True, False, True]),
+        ([[1, None], [], None], [[1, None], None, None], [True, False, True]),
+        ([{"a": 1, "b": None}, None], [{"a": 1, "b": None}, {"a": None, "b": None}], [True, False]),
+    ],
+)
+def test_null_is_null_and_not_a_number_is_itself(one: list[Any], other: list[Any], same: list[bool]) -> None:
+    kind = pa.array([*one, *other]).type
+    assert same_values(pa.array(one, kind), pa.array(other, kind)).tolist() == same
+
+
+def test_least_and_greatest_pass_over_null() -> None:
+    one, other = pa.array([1, None, 3, None]), pa.array([2, 2, None, None], pa.int64())
+    assert least(one, other).to_pylist() == [1, 2, 3, None]
+    assert greatest(one, other).to_pylist() == [2, 2, 3, None]
+
+
+def test_merging_nothing_gives_nothing() -> None:
+    assert list(merged([], KEY)) == []
