@@ -88,6 +88,14 @@ MISTAKES: dict[str, tuple[Callable[[Pipeline], object], str]] = {
         "event time 'id' must be a timestamp, not long",
     ),
     "wrong column": (lambda p: out(rows(p).transform("t", lambda f: f.select("nope"))), "operator 't': .*nope"),
+    "key with a collation": (
+        lambda p: out(
+            rows(p)
+            .transform("names", lambda f: f.select(F.col("id").cast("string collate UTF8_LCASE").alias("id")))
+            .aggregate("a", keys=["id"], aggregates=n())  # type: ignore[arg-type]
+        ),
+        r"key 'id' is a string collate UTF8_LCASE.*such as lower\(id\)",
+    ),
     "wrong key": (
         lambda p: out(rows(p).aggregate("a", keys=["nope"], aggregates=n())),  # type: ignore[arg-type]
         "operator 'a': .*nope",

@@ -3,7 +3,8 @@
 import time
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
 
 from epochal.pipeline import Pipeline
 from epochal.protocol.barrier import CheckpointBarrier
@@ -288,3 +289,28 @@ def test_nothing_is_asked_of_the_store_between_two_epochs(
         assert not proxy.requests, "eight micro-batches, and nobody asked for anything"
         assert job.checkpoint(then_stop=True).state is CheckpointState.READY
     assert len(ids(spark, tmp_path / "out")) == 9
+
+
+def test_state_that_a_changed_operator_does_not_use_is_not_dropped(
+    spark: SparkSession, files: Files, tmp_path: Path
+) -> None:
+    def build(aggregate: Column) -> None:
+        job.build = lambda p: (
+            files.read(p).aggregate("counts", keys=["id"], aggregates={"n": aggregate}).to_parquet("out", out)
+        )
+
+    out = str(tmp_path / "out")
+    job = LocalJob(spark, lambda _: None, tmp_path)
+    build(F.count("*"))
+    job.start()
+    files.add(1)
+    job.wait(lambda: rows_read(job) == 1, "a row")
+    job.checkpoint()
+    job.crash()
+    build(F.size(F.collect_list("id")))
+    engine = job.start()
+    job.wait(lambda: engine.exit_code is not None, "the refusal")
+    assert engine.exit_code == EXIT_MISCONFIGURED
+    assert "has state of operator 'counts' in table 'totals', which it does not use any more" in engine.status().message
+    assert job.start(allow_empty=True).exit_code is None
+    job.crash()

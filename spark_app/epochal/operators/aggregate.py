@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from epochal.operators.aggregates import Aggregation, arrow_sum
-from epochal.operators.keys import KEY, key_columns, with_key
+from epochal.operators.keys import KEY, check_looked_up, key_columns, with_key
 from epochal.runtime.latest_files import HASH, OLDER, Sum
 from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
@@ -95,6 +95,7 @@ class UpdatingAggregateOperator(Operator):
         partials = aggregation.partial(keyed)
         self._state = partials.schema
         if not aggregation.keeps_rows:
+            check_looked_up(frames[0], self._keys)
             self._results = [*key_columns(self._keys), *aggregation.results()]
             self._sums = self._arrow_sums(frames[0].sparkSession, aggregation)
         return {MAIN: aggregation.result(partials).select(*key_columns(self._keys), *self._aggregates)}

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from epochal.operators.bounds import at_least, before
-from epochal.operators.keys import KEY, check_columns, with_key
+from epochal.operators.keys import KEY, check_columns, check_looked_up, with_key
 from epochal.runtime.latest_files import later_than
 from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.observed import Metrics, Observed, micros
@@ -60,6 +60,7 @@ class DeduplicateOperator(Operator):
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         check_columns(frames[0], self._keys)
+        check_looked_up(frames[0], self._keys)
         key = self._keyed(frames[0]).schema[KEY]
         self._state = StructType([key, StructField(TIME, LongType())])
         return {MAIN: frames[0]}

@@ -46,6 +46,17 @@ def check_columns(frame: DataFrame, columns: Iterable[str], *, of: str = "the st
         raise PipelineError(f"{of} has no column {', '.join(map(repr, missing))}; it has {', '.join(frame.columns)}")
 
 
+def check_looked_up(frame: DataFrame, keys: Iterable[str]) -> None:
+    """Keys that are looked up are found by their bytes."""
+    for key in keys:
+        kind = frame.schema[key].dataType.simpleString()
+        if " collate " in kind:
+            raise PipelineError(
+                f"key {key!r} is a {kind}, and equal keys may differ in their letters: group by what they have in "
+                f"common, such as lower({key}), as a plain string"
+            )
+
+
 def check_new_columns(frame: DataFrame, columns: Iterable[str]) -> None:
     """What an operator adds must not be there already."""
     there = [column for column in columns if column in frame.columns]

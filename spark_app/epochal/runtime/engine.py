@@ -201,6 +201,7 @@ class Engine:
                 self._check_stored_operators(manifest)
                 for task in self._tasks.values():
                     task.run_start()
+                self._check_stored_tables(epoch=manifest.epoch if manifest else NO_EPOCH)
                 return resolved
             except UnreadableStateError as error:
                 assert manifest is not None
@@ -279,6 +280,18 @@ class Engine:
                 f"epoch {manifest.epoch} has state of {lost}, which the pipeline does not have any more: "
                 "keep the operators' names, or set allowEmptyStart to drop that state"
             )
+
+    def _check_stored_tables(self, epoch: Epoch) -> None:
+        """The same of tables: an operator that became another one has other state."""
+        if self.config.restore.allow_empty:
+            return
+        for name, task in self._tasks.items():
+            if unclaimed := task.context.table_manager.unclaimed():
+                tables = ", ".join(map(repr, unclaimed))
+                raise PipelineError(
+                    f"epoch {epoch} has state of operator {name!r} in table {tables}, which it does not use any more: "
+                    "give the changed operator another name, or set allowEmptyStart to drop that state"
+                )
 
     def _commit_restored(self, manifest: Manifest, persistence: Persistence) -> None:
         for name, state in manifest.operators.items():

@@ -96,6 +96,11 @@ class TableManager:
                 table.restore(run.hold())
         return self._global[name]
 
+    def unclaimed(self) -> list[str]:
+        """Tables with content that the restored epoch has and the operator has not asked for."""
+        known = {*self._keyed, *self._latest, *self._global}
+        return sorted(name for name, table in self._stored.items() if table.runs and name not in known)
+
     def checkpoint(self) -> Snapshot:
         """Freeze all tables. Costs a list copy each; writing happens later, while the next batches run."""
         snapshot = Snapshot(self._operator)
