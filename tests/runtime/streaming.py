@@ -211,11 +211,10 @@ class _DriverPersistence(Persistence):
             run.parts, run.persisted = (part,), epoch
         return (part,)
 
-    def _materialised(self, stored: StoredRun, partitioned_by: list[str] | None) -> Run:
+    def _frame(self, stored: StoredRun) -> DataFrame:
         store = store_of(self._storage)
         tables = [pq.read_table(io.BytesIO(store.get(part.object))) for part in stored.parts]
-        frame = self._spark.createDataFrame(pa.concat_tables(tables))
-        return Run.materialise(frame.repartition(*partitioned_by) if partitioned_by else frame)
+        return self._spark.createDataFrame(pa.concat_tables(tables))
 
 
 def _frame(spark: SparkSession, rows: Rows, schema: StructType) -> DataFrame:

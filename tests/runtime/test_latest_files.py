@@ -19,6 +19,7 @@ from epochal.runtime.latest_files import (
     StateNotHereError,
     add_checked,
     adding,
+    filing,
     finding,
     greatest,
     keeping_new,
@@ -195,3 +196,13 @@ def test_least_and_greatest_pass_over_null() -> None:
 
 def test_merging_nothing_gives_nothing() -> None:
     assert list(merged([], KEY)) == []
+
+
+def test_runs_that_say_null_and_never_null_are_merged(place: Place) -> None:
+    rows = batch({1: 10})
+    strict = pa.struct([pa.field("key", pa.int64(), nullable=False)])
+    never = pa.schema([pa.field(HASH, pa.int64(), nullable=False), pa.field(KEY, strict), ("value", pa.int64())])
+    list(filing(place, 1)(iter([rows.cast(never)])))
+    write(place, 2, {2: 20})
+    list(merging(place, [2, 1], 3, KEY, None)(iter([])))
+    assert content(reading(place, [3], KEY, lambda rows: rows)(iter([]))) == {1: 10, 2: 20}

@@ -62,6 +62,7 @@ class Commits:
     def context(
         self, generation: int = 1, *, newest_epoch: int = 100, name: str = "out", job: str = JOB
     ) -> OperatorContext:
-        tables = TableManager(name, cast(Any, None), cast(Any, None), {})
+        nothing = cast(Any, None)
+        tables = TableManager(name, nothing, {}, restore_run=nothing, load_run=nothing)
         ref = JobRef(name=job, generation=generation, newest_epoch=newest_epoch)
         return OperatorContext(name=name, job=ref, spark=cast(Any, None), table_manager=tables)

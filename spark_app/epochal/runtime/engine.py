@@ -248,7 +248,13 @@ class Engine:
         states = manifest.operators if manifest else {}
         for node in graph.nodes.values():
             state = states.get(node.name, OperatorState())
-            tables = TableManager(node.name, spark, persistence.restore_run(epoch), state.tables)
+            tables = TableManager(
+                node.name,
+                spark,
+                state.tables,
+                restore_run=persistence.restore_run(epoch),
+                load_run=persistence.load_run(epoch),
+            )
             context = OperatorContext(name=node.name, job=job, spark=spark, table_manager=tables)
             task: Task
             if node.source is not None:

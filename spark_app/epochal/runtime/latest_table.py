@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from epochal.protocol.documents import LATEST_KEY as KEY
-from epochal.runtime.errors import lost_state
+from epochal.runtime.errors import PipelineError, lost_state
 from epochal.runtime.latest_files import (
     HASH,
     OLDER,
@@ -29,6 +29,7 @@ from epochal.runtime.latest_files import (
     Step,
     Sum,
     adding,
+    filing,
     finding,
     keeping_new,
     merging,
@@ -196,26 +197,30 @@ class LatestTable:
         self.anchor = self._new_anchor()
         for run in runs:
             assert run.copy is not None
-            self._written_again(run)
+            self._file(run.number, run.copy.frame)
+            self.runs.append(run)
 
-    def _written_again(self, run: LatestRun) -> None:
-        assert run.copy is not None
-        step = writing(self._place, run.number, [KEY, *self._values])
-        self._spread(run.copy.frame).mapInArrow(step, self._schema).write.format("noop").mode("overwrite").save()
-        self.runs.append(run)
-
-    def _spread(self, frame: DataFrame) -> DataFrame:
-        return self._at_home(frame.select(KEY, *self._values).repartition(self._partitions, KEY), "spread")
+    def _file(self, number: int, frame: DataFrame) -> int:
+        """Write a run's files, and tell how many rows it has. The hash comes last in the rows that are written here."""
+        home = self._at_home(frame.select(KEY, *self._values).repartition(self._partitions, KEY), "file")
+        return int(sum(row["rows"] for row in home.mapInArrow(filing(self._place, number), "rows long").collect()))
 
     # --- the life of runs ---
 
-    def load(self, run: Run) -> None:
-        """Take over what the store has of a table: a run of Spark's becomes files."""
-        held = self._write(self._spread(run.frame)).hold()
-        latest = self.runs[-1]
-        latest.parts, latest.persisted = run.parts, run.persisted
-        latest.min_time, latest.max_time = run.min_time, run.max_time
-        held.release()
+    def load(self, frame: DataFrame) -> LatestRun:
+        """Add a run that the store has. It stands after those that were added before."""
+        self._check(frame.schema)
+        number = next(self._numbers)
+        rows = self._file(number, frame)
+        return self._add(number, Run(self.anchor, rows=rows), self._copied(number))
+
+    def _check(self, stored: StructType) -> None:
+        had, wanted = ({field.name: field.dataType.simpleString() for field in one} for one in (stored, self._schema))
+        if had != wanted:
+            raise PipelineError(
+                f"table {self.name!r}: the restored epoch has {_told(had)}, and the operator keeps {_told(wanted)}: "
+                "give the changed operator another name, or set allowEmptyStart to drop that state"
+            )
 
     def expire(self, before: int) -> None:
         """Drop the runs all of whose rows are older."""
@@ -234,9 +239,9 @@ class LatestTable:
                 self.forget(number)
                 continue
             like = Run(self.anchor, rows=rows, min_time=_earliest(small), max_time=_latest(small))
-            self._add(number, like, self._copied(number, rows))
+            self._add(number, like, self._copied(number))
 
-    def _copied(self, number: int, rows: int) -> Run | None:
+    def _copied(self, number: int) -> Run | None:
         if replicas(self._spark) == 1:
             return None
         return Run.materialise(self.frame([number]))
@@ -278,6 +283,10 @@ def _directory(spark: SparkSession) -> str | None:
         # All executors are on this machine, and Spark knows only the machine that a partition is on.
         return str(Path(SparkFiles.getRootDirectory()).parent)
     return spark.conf.get(STATE_DIR, None)
+
+
+def _told(columns: dict[str, str]) -> str:
+    return ", ".join(f"{name.removeprefix('__')} ({kind})" for name, kind in columns.items())
 
 
 def _earliest(runs: list[LatestRun]) -> int | None:

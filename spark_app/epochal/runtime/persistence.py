@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.protocol.control import StorageConfig
@@ -18,9 +18,9 @@ from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import TRANSIENT, StoreError
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.store import Exists, Store, StoreOptions, open_store
-from epochal.runtime.errors import UnreadableStateError, told
+from epochal.runtime.errors import PipelineError, UnreadableStateError, told
 from epochal.runtime.latest_table import LatestTable
-from epochal.runtime.table_manager import RestoreRun
+from epochal.runtime.table_manager import LoadRun, RestoreRun
 from epochal.runtime.tables import Run, union
 
 SMALL_RUN = 50_000
@@ -71,8 +71,18 @@ class Persistence:
 
         Objects that are gone or damaged are an :class:`UnreadableStateError`; a store that does not answer is not.
         """
+
+        def materialised() -> Run:
+            frame = self._frame(stored)
+            return Run.materialise(frame.repartition(*partitioned_by) if partitioned_by else frame)
+
+        return self._restored(stored, epoch, materialised)
+
+    def _restored(self, stored: StoredRun, epoch: Epoch, read: Callable[[], Run]) -> Run:
         try:
-            run = self._materialised(stored, partitioned_by)
+            run = read()
+        except PipelineError:
+            raise
         except Exception as error:
             if any(kind.__name__ in f"{type(error).__name__} {error}" for kind in TRANSIENT):
                 raise
@@ -84,16 +94,21 @@ class Persistence:
         run.parts, run.persisted = stored.parts, epoch
         return run
 
-    def _materialised(self, stored: StoredRun, partitioned_by: list[str] | None) -> Run:
+    def _frame(self, stored: StoredRun) -> DataFrame:
         schema = from_arrow_schema(self._schema(stored.parts[0].object))
         objects = [(part.object,) for part in stored.parts]
         slices = max(1, min(len(objects), self._spark.sparkContext.defaultParallelism))
         names = self._spark.createDataFrame(objects, "object string").repartition(slices)
-        frame = names.mapInArrow(_reader(self._storage), schema)
-        return Run.materialise(frame.repartition(*partitioned_by) if partitioned_by else frame)
+        return names.mapInArrow(_reader(self._storage), schema)
 
     def restore_run(self, epoch: Epoch) -> RestoreRun:
-        return lambda table, index, partitioned_by: self.read(table.runs[index], epoch, partitioned_by)
+        return lambda stored, partitioned_by: self.read(stored, epoch, partitioned_by)
+
+    def load_run(self, epoch: Epoch) -> LoadRun:
+        def load(stored: StoredRun, table: LatestTable) -> None:
+            self._restored(stored, epoch, lambda: table.load(self._frame(stored)))
+
+        return load
 
     def _schema(self, name: str) -> pa.Schema:
         return pq.read_schema(io.BytesIO(store_of(self._storage).get(name)))

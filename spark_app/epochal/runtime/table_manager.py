@@ -1,13 +1,14 @@
 """An operator's tables: made by name, frozen at a barrier, restored from a manifest."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from epochal.protocol.documents import LATEST_KEY, Table
+from epochal.protocol.documents import Run as StoredRun
+from epochal.protocol.documents import Table
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import check_label
 from epochal.runtime.errors import PipelineError
@@ -15,8 +16,11 @@ from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.observed import Metrics
 from epochal.runtime.tables import GlobalTable, KeyedTimeTable, Run, run_metrics
 
-RestoreRun = Callable[[Table, int, list[str] | None], Run]
-"""Brings back a stored table's run of that number, partitioned by the given columns."""
+RestoreRun = Callable[[StoredRun, list[str] | None], Run]
+"""Brings back a stored run, partitioned by the given columns."""
+
+LoadRun = Callable[[StoredRun, LatestTable], None]
+"""Adds a stored run to a table."""
 
 
 @dataclass(slots=True)
@@ -49,11 +53,20 @@ class Snapshot:
 class TableManager:
     """The tables of one operator."""
 
-    def __init__(self, operator: str, spark: SparkSession, restore_run: RestoreRun, stored: dict[str, Table]) -> None:
+    def __init__(
+        self,
+        operator: str,
+        spark: SparkSession,
+        stored: dict[str, Table],
+        *,
+        restore_run: RestoreRun,
+        load_run: LoadRun,
+    ) -> None:
         self._operator = operator
         self._spark = spark
         self._stored = stored
         self._restore_run = restore_run
+        self._load_run = load_run
         self._keyed: dict[str, KeyedTimeTable] = {}
         self._latest: dict[str, LatestTable] = {}
         self._global: dict[str, GlobalTable] = {}
@@ -72,7 +85,8 @@ class TableManager:
             self._check_new(name)
             table = self._keyed[name] = KeyedTimeTable(name, self.release_later)
             if restore:
-                table.runs = [run.hold() for run in self._stored_runs(name, "KeyedTime", partitioned_by)]
+                stored = self._stored_as(name, "KeyedTime")
+                table.runs = [self._restore_run(run, partitioned_by).hold() for run in stored]
         return self._keyed[name]
 
     def latest_table(self, name: str, schema: StructType) -> LatestTable:
@@ -82,9 +96,8 @@ class TableManager:
             self._check_new(name)
             table = LatestTable(f"{self._operator}-{name}", self._spark, schema, self.release_later)
             self._latest[name] = table
-            for run in self._stored_runs(name, "Latest", [LATEST_KEY]):
-                table.load(run.hold())
-                run.release()
+            for stored in self._stored_as(name, "Latest"):
+                self._load_run(stored, table)
         return self._latest[name]
 
     def global_table(self, name: str) -> GlobalTable:
@@ -92,8 +105,8 @@ class TableManager:
         if name not in self._global:
             self._check_new(name)
             table = self._global[name] = GlobalTable(name)
-            for run in self._stored_runs(name, "Global"):
-                table.restore(run.hold())
+            for stored in self._stored_as(name, "Global"):
+                table.restore(self._restore_run(stored, None).hold())
         return self._global[name]
 
     def unclaimed(self) -> list[str]:
@@ -141,18 +154,16 @@ class TableManager:
         """Let a run go when the batch is done."""
         self._released.append(run)
 
-    def _stored_runs(self, name: str, kind: str, partitioned_by: list[str] | None = None) -> Iterator[Run]:
-        """One after the other: who takes a run over may let it go before the next one comes."""
+    def _stored_as(self, name: str, kind: str) -> tuple[StoredRun, ...]:
         stored = self._stored.get(name)
         if stored is None:
-            return
+            return ()
         if stored.kind != kind:
             raise PipelineError(
                 f"operator {self._operator!r}: table {name!r} is a {kind} table now, but the restored epoch has it as "
                 f"{stored.kind}: use another name for the new table"
             )
-        for index in range(len(stored.runs)):
-            yield self._restore_run(stored, index, partitioned_by)
+        return stored.runs
 
     def _check_new(self, name: str) -> None:
         check_label("table", name)
