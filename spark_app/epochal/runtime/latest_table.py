@@ -247,11 +247,11 @@ class LatestTable:
         return Run.materialise(self.frame([number]))
 
     def _full_tier(self) -> list[LatestRun] | None:
-        """The newest runs up to some size, if they are many: only neighbours in age can be merged."""
+        """The newest runs up to some size, if many are of that size: only neighbours in age can be merged."""
         for largest in range(max((tier(run.rows) for run in self.runs), default=-1) + 1):
             larger = [place for place, run in enumerate(self.runs) if tier(run.rows) > largest]
             newest = self.runs[larger[-1] + 1 if larger else 0 :]
-            if len(newest) >= MERGE_AT:
+            if sum(tier(run.rows) == largest for run in newest) >= MERGE_AT:
                 return newest
         return None
 
