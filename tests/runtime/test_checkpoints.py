@@ -314,3 +314,17 @@ def test_state_that_a_changed_operator_does_not_use_is_not_dropped(
     assert "has state of operator 'counts' in table 'totals', which it does not use any more" in engine.status().message
     assert job.start(allow_empty=True).exit_code is None
     job.crash()
+
+
+def test_rows_of_one_partition_find_their_state_in_several(spark: SparkSession, files: Files, tmp_path: Path) -> None:
+    def build(p: Pipeline) -> None:
+        together = files.read(p, bounded=True).transform("together", lambda rows: rows.coalesce(1))
+        tens = together.transform("tens", lambda rows: rows.select((F.col("id") % 10).alias("ten")))
+        counts = tens.aggregate("counts", keys=["ten"], aggregates={"n": F.count("*")})
+        counts.to_parquet("out", str(tmp_path / "out"))
+
+    for _ in range(3):
+        files.add(*range(20))
+    LocalJob(spark, build, tmp_path).run_to_the_end()
+    found = spark.read.parquet(str(tmp_path / "out")).groupBy("ten").agg(F.max("n").alias("n")).collect()
+    assert sorted((row["ten"], row["n"]) for row in found) == [(ten, 6) for ten in range(10)]

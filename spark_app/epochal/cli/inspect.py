@@ -156,7 +156,9 @@ def _latest(rows: Any) -> Any:
     with duckdb.connect() as connection:
         connection.register("runs", rows)
         newest = f"row_number() OVER (PARTITION BY {LATEST_KEY} ORDER BY {_RUN} DESC) = 1"
-        return connection.execute(f"SELECT * FROM runs QUALIFY {newest}").to_arrow_table()
+        latest = connection.sql(f"SELECT * FROM runs QUALIFY {newest}")
+        assert latest is not None
+        return latest.to_arrow_table()
 
 
 def _print(columns: list[str], rows: Iterable[tuple[Any, ...]], how: str) -> None:

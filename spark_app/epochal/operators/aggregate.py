@@ -52,7 +52,7 @@ class UpdatingAggregateOperator(Operator):
     def _update(self, frame: DataFrame, ctx: OperatorContext) -> None:
         assert self._aggregation is not None
         assert self._totals is not None
-        fresh = self._aggregation.partial(with_key(frame, self._keys))
+        fresh = self._aggregation.partial(with_key(self._totals.to_be_grouped(frame), self._keys))
         if self._sums:
             changed = self._totals.add(fresh, self._sums)
         elif self._aggregation.plus:

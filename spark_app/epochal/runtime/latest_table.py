@@ -80,6 +80,7 @@ class LatestTable:
         self._lock = threading.Lock()
         self._metrics = run_metrics()
         self._anchors: dict[str, DataFrame] = {}
+        self._nothing: DataFrame | None = None
         self._adaptive = spark.conf.get("spark.sql.adaptive.enabled") == "true"
         partition = F.pmod(F.hash(KEY), F.lit(self._partitions)).alias(PARTITION)
         self._addresses = [F.xxhash64(KEY).alias(HASH), partition]
@@ -107,7 +108,8 @@ class LatestTable:
             home = self._at_home(rows, "find")
             older = [StructField(OLDER + field.name, field.dataType) for field in self._schema if field.name != KEY]
             found = StructType([*(field for field in home.schema if field.name != PARTITION), *older])
-            values = to_arrow_schema(StructType([field for field in self._schema if field.name != KEY]))
+            zone = self._spark.conf.get("spark.sql.session.timeZone")
+            values = to_arrow_schema(StructType([field for field in self._schema if field.name != KEY]), timezone=zone)
             step = finding(self._place, self._newest_first(), KEY, values, self._take_gone())
             new = compute(home.mapInArrow(step, found))
             return self._write(self._at_home(new, "write") if moves else new)
@@ -173,6 +175,13 @@ class LatestTable:
         return run
 
     # --- where rows belong ---
+
+    def to_be_grouped(self, rows: DataFrame) -> DataFrame:
+        """Rows of a batch, such that a grouping by key exchanges them. What Spark knows to be in one partition it would
+        group there, and not where state is; united with nothing, of no partition, it knows no more."""
+        if self._nothing is None:
+            self._nothing = self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), rows.schema)
+        return rows.unionByName(self._nothing)
 
     def _new_anchor(self) -> DataFrame:
         """An empty frame, partitioned by key. Each of its partitions is on one executor: there the files are."""
