@@ -134,8 +134,10 @@ class Sampler:
             sample[f"files in {name}"] = len(files)
             sample[f"MB in {name}"] = sum(_size(path) for path in files) / 2**20
         for operator, task in engine._tasks.items():
-            for name, keyed in task.context.table_manager._keyed.items():
-                sample[f"runs of {operator}/{name}"] = len(keyed.runs)
+            tables = task.context.table_manager
+            counts = {name: len(one.runs) for name, one in tables._keyed.items()}
+            counts |= {name: len(one.runs) for name, one in tables._latest.items()}
+            sample |= {f"runs of {operator}/{name}": count for name, count in counts.items()}
             if isinstance(task, SourceTask):
                 sample[f"batch seconds of {operator}"] = task._batch_seconds
         return sample
