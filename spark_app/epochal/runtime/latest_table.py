@@ -37,7 +37,7 @@ from epochal.runtime.latest_files import (
     writing,
 )
 from epochal.runtime.observed import Metrics
-from epochal.runtime.tables import MERGE_AT, Run, replicas, run_metrics, tier
+from epochal.runtime.tables import MERGE_AT, Run, earliest, latest, replicas, run_metrics, tier
 
 STATE_DIR = "spark.epochal.stateDir"
 """Setting: where executors keep their files. By default in their own of Spark's local directories."""
@@ -247,7 +247,7 @@ class LatestTable:
             if not rows:
                 self.forget(number)
                 continue
-            like = Run(self.anchor, rows=rows, min_time=_earliest(small), max_time=_latest(small))
+            like = Run(self.anchor, rows=rows, min_time=earliest(small), max_time=latest(small))
             self._add(number, like, self._copied(number))
 
     def _copied(self, number: int) -> Run | None:
@@ -296,11 +296,3 @@ def _directory(spark: SparkSession) -> str | None:
 
 def _told(columns: dict[str, str]) -> str:
     return ", ".join(f"{name.removeprefix('__')} ({kind})" for name, kind in columns.items())
-
-
-def _earliest(runs: list[LatestRun]) -> int | None:
-    return min((run.min_time for run in runs if run.min_time is not None), default=None)
-
-
-def _latest(runs: list[LatestRun]) -> int | None:
-    return max((run.max_time for run in runs if run.max_time is not None), default=None)

@@ -21,7 +21,7 @@ from epochal.protocol.store import Exists, Store, StoreOptions, open_store
 from epochal.runtime.errors import PipelineError, UnreadableStateError, told
 from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.table_manager import LoadRun, RestoreRun
-from epochal.runtime.tables import Run, union
+from epochal.runtime.tables import Run, earliest, latest, union
 
 SMALL_RUN = 50_000
 """Runs of fewer rows become one object: a request costs more than the parallelism brings."""
@@ -119,9 +119,7 @@ def stored(runs: list[Run]) -> tuple[StoredRun, ...]:
     found = []
     for parts, group in itertools.groupby((run for run in runs if run.parts), lambda run: run.parts):
         same = list(group)
-        earliest = min((run.min_time for run in same if run.min_time is not None), default=None)
-        latest = max((run.max_time for run in same if run.max_time is not None), default=None)
-        found.append(StoredRun(parts=parts or (), min_time=earliest, max_time=latest))
+        found.append(StoredRun(parts=parts or (), min_time=earliest(same), max_time=latest(same)))
     return tuple(found)
 
 

@@ -240,7 +240,7 @@ class KeyedTimeTable:
             merging = oldest if oldest is not None and self._nothing_older(chosen) else merged
             run = Run.materialise(merging(frame), self._metrics_of(time))
             if time is None:
-                run.min_time, run.max_time = _earliest(small), _latest(small)
+                run.min_time, run.max_time = earliest(small), latest(small)
             where = next(index for index, one in enumerate(self.runs) if id(one) in chosen)
             left = [one for one in self.runs if id(one) not in chosen]
             if run.rows:
@@ -248,7 +248,7 @@ class KeyedTimeTable:
             self._keep(left)
 
     def _nothing_older(self, chosen: set[int]) -> bool:
-        newest = _latest(run for run in self.runs if id(run) in chosen)
+        newest = latest(run for run in self.runs if id(run) in chosen)
         left = [run.min_time for run in self.runs if id(run) not in chosen]
         return newest is not None and all(time is not None and time > newest for time in left)
 
@@ -266,11 +266,11 @@ class KeyedTimeTable:
         self.runs = runs
 
 
-def _earliest(runs: Iterable[Run]) -> int | None:
+def earliest(runs: Iterable[Run]) -> int | None:
     return min((run.min_time for run in runs if run.min_time is not None), default=None)
 
 
-def _latest(runs: Iterable[Run]) -> int | None:
+def latest(runs: Iterable[Run]) -> int | None:
     return max((run.max_time for run in runs if run.max_time is not None), default=None)
 
 
