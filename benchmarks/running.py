@@ -25,6 +25,8 @@ _COMMON = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # A file is cut into equal pieces, as Epochal has it.
+    "spark.sql.files.openCostInBytes": "65536",
     # One more object for each object of a checkpoint.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # Looks that S3A takes before it creates, deletes and makes directories; and a file for what it uploads.

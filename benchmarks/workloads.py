@@ -79,7 +79,7 @@ def _quick(files: Files) -> list[Workload]:
 def _full(files: Files) -> list[Workload]:
     events = nexmark_input(files(12, 250_000), load=2)
     return [
-        windows("windows, 200k keys, 1M rows a batch", files(22, 1_000_000), load=2, goals=MILLION, alone=True),
+        windows("windows, 200k keys, 1M rows a batch", files(36, 1_000_000), load=12, goals=MILLION, alone=True),
         windows("windows, 5k rows a batch", files(50, 5_000), load=10, goals=SMALL, delays=(0.0, 30.0, None)),
         *(nexmark_query(name, events, BOTH) for name in nexmark.STRUCTURED),
         paced(files(70, 5_000), load=10),

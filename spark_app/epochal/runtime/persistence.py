@@ -3,9 +3,10 @@
 import functools
 import io
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +26,15 @@ from epochal.runtime.tables import Run, earliest, latest, union
 
 SMALL_RUN = 50_000
 """Runs of fewer rows become one object: a request costs more than the parallelism brings."""
+
+TASK_ROWS = 500_000
+"""Several runs are written by fewer tasks than they have partitions: starting one takes as long as 50,000 rows."""
+
+GROUP_ROWS, GROUP_BYTES = 131_072, 32 * 1024 * 1024
+"""A row group has about so many rows, or so many bytes in memory where rows are large."""
+
+SAMPLE = 8_192
+"""So many of a column's values are looked at to see whether they repeat."""
 
 _WRITTEN = "object string, rows long, bytes long"
 
@@ -59,12 +69,16 @@ class Persistence:
         else:
             frame = union(run.frame for run in runs)
             assert frame is not None
-            small = sum(run.rows for run in runs) < SMALL_RUN
-            written = (frame.coalesce(1) if small else frame).mapInArrow(step, _WRITTEN)
+            written = frame.coalesce(self._tasks(sum(run.rows for run in runs))).mapInArrow(step, _WRITTEN)
         parts = tuple(RunPart(object=row.object, rows=row.rows, bytes=row.bytes) for row in written.collect())
         for run in runs:
             run.parts, run.persisted = parts, epoch
         return parts
+
+    def _tasks(self, rows: int) -> int:
+        """How many at most write so many rows."""
+        cores: int = self._spark.sparkContext.defaultParallelism
+        return 1 if rows < SMALL_RUN else max(cores, rows // TASK_ROWS)
 
     def read(self, stored: StoredRun, epoch: Epoch, partitioned_by: list[str] | None = None) -> Run:
         """Bring a stored run back, spread over as many partitions as there are cores now.
@@ -123,22 +137,50 @@ def stored(runs: list[Run]) -> tuple[StoredRun, ...]:
     return tuple(found)
 
 
+def as_parquet(batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:
+    """Rows as one Parquet file, and how many there are. Spark's batches are small: several are one row group."""
+    buffer = io.BytesIO()
+    writer: pq.ParquetWriter | None = None
+    rows = 0
+    for table in _row_groups(batches):
+        if writer is None:
+            repeating = [name for name in table.column_names if _repeats(table.column(name))]
+            writer = pq.ParquetWriter(buffer, table.schema, compression="zstd", use_dictionary=repeating)
+        writer.write_table(table)
+        rows += table.num_rows
+    if writer is not None:
+        writer.close()
+    return buffer.getvalue(), rows
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    gathered: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            gathered.append(batch)
+        if sum(one.num_rows for one in gathered) >= GROUP_ROWS or sum(one.nbytes for one in gathered) >= GROUP_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered = []
+    if gathered:
+        yield pa.Table.from_batches(gathered)
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Whether values come so often that a dictionary of them pays; making one of keys takes longer than the rest."""
+    if pa.types.is_nested(column.type):
+        return False
+    sample = column.slice(0, SAMPLE)
+    distinct: int = pc.count_distinct(sample, mode="all").as_py()
+    return distinct <= len(sample) // 4
+
+
 def _writer(
     storage: StorageConfig, paths: JobPaths, name: StateName
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        buffer = io.BytesIO()
-        writer: pq.ParquetWriter | None = None
-        rows = 0
-        for batch in batches:
-            if writer is None:
-                writer = pq.ParquetWriter(buffer, batch.schema, compression="zstd")
-            writer.write_batch(batch)
-            rows += batch.num_rows
-        if writer is None or rows == 0:
+        data, rows = as_parquet(batches)
+        if rows == 0:
             return
-        writer.close()
-        data = buffer.getvalue()
         context = TaskContext.get()
         assert context is not None
         part = context.partitionId() * ATTEMPTS + min(context.attemptNumber(), ATTEMPTS - 1)
