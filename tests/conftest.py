@@ -20,7 +20,7 @@ from cluster.node import Node
 from cluster.requirements import is_root
 from tests.support.kafka.jars import CONNECTOR, FORMATS, jars
 from tests.support.s3 import S3Bucket, S3Server
-from tests.support.small import SMALL_DELTA
+from tests.support.small import SMALL_DELTA, WITHOUT_COMPILING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,14 +81,15 @@ def _jars() -> str:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
-    """One Spark for all tests of a process, set up as a driver sets it up."""
+    """One Spark for all tests of a process, set up as a driver sets it up. But it interprets plans; where compiled code
+    is the point, ``tests.support.small.compiling``."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
     from epochal.driver import PARTITIONS, SPARK_DEFAULTS
 
     builder = SparkSession.builder.master("local[2]").appName("tests")
-    given = {PARTITIONS: "2", "spark.jars": _jars(), DELTA_AS_IT_IS: "false", **SMALL_DELTA}
+    given = {PARTITIONS: "2", "spark.jars": _jars(), DELTA_AS_IT_IS: "false", **SMALL_DELTA, **WITHOUT_COMPILING}
     for key, value in (SPARK_DEFAULTS | given).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

@@ -21,16 +21,11 @@ from epochal.protocol.control import CheckpointState, DriverStatus
 from epochal.protocol.epochs import Generation
 from epochal_operator.driver_client import DriverClient, DriverError, DriverUnreachable
 from tests.exactly_once.pipeline import SINKS
+from tests.support.small import WITHOUT_COMPILING
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = (2, 5, 3)
 IN_FLIGHT = (CheckpointState.IN_PROGRESS, CheckpointState.COMMITTING)
-QUICK_START = {
-    # A generation lives for seconds: generating code would take longer than what it speeds up.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
 LONGEST_LIFE = 40.0
 """A generation that is to be killed is killed by then, in a checkpoint or not."""
 
@@ -70,7 +65,7 @@ class KilledJob:
             "pipeline": {"module": self.module, "parameters": given},
             "checkpoint": {"interval": "1s", "timeout": "2m"},
             "restartPolicy": {"backoff": "100ms", "maxBackoff": "1s", "maxRestarts": 1000},
-            "sparkConf": {"spark.master": "local[2]", **QUICK_START, **self.spark_conf},
+            "sparkConf": {"spark.master": "local[2]", **WITHOUT_COMPILING, **self.spark_conf},
         }
         kind = {"apiVersion": "epochal.dev/v1alpha1", "kind": "StreamingJob"}
         manifest = {**kind, "metadata": {"name": "killed"}, "spec": spec}

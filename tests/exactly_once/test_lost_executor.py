@@ -20,7 +20,7 @@ LONGEST = 400.0
 EXECUTORS = {
     # Two executors of one core and 1 GB each, as processes of their own.
     "spark.master": "local-cluster[2,1,1024]",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],  # those of the tests
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1000)]

@@ -1,6 +1,7 @@
 """Every Nexmark query against its oracle: all in one job, over random batch boundaries and a restart."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,19 @@ from examples.nexmark.queries import QUERIES, UPDATES, Events
 from tests.nexmark.comparing import found_and_expected
 from tests.support.depth import DEEP
 from tests.support.local_job import LocalJob
+from tests.support.small import compiling
 
 NEXMARK = Nexmark(seed=11, events_per_second=100)
 EVENTS = 4000
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """All operators run here as they do in a job: in code that Spark generates."""
+    with compiling(spark):
+        yield
 
 
 @pytest.fixture(scope="module")

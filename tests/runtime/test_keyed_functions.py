@@ -29,6 +29,7 @@ from epochal.runtime import tables
 from tests.runtime.streaming import FedJob, Rows, at, batches_of, ordered
 from tests.support.depth import DEEP
 from tests.support.local_job import LocalJob
+from tests.support.small import compiling
 
 DELAY = 4
 SCHEMA = "user string, what string, second long, n long, text string"
@@ -152,9 +153,11 @@ def _jobs(spark: SparkSession) -> int:
 
 
 def _code(spark: SparkSession, until: int) -> list[str]:
-    frame = spark.range(10).where(reached(F.col("id"), until))
-    plans = frame._jdf.queryExecution().debug().codegenToSeq()
-    return [plans.apply(index)._2() for index in range(plans.size())]
+    with compiling(spark):
+        frame = spark.range(10).where(reached(F.col("id"), until))
+        plans = frame._jdf.queryExecution().debug().codegenToSeq()
+        assert plans.size() > 0
+        return [plans.apply(index)._2() for index in range(plans.size())]
 
 
 class Clock:
