@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from epochal.cli import commands
+from epochal.cli.commands import commands
 from epochal.cli.epochs import rows
 from epochal.cli.targets import Target
 from epochal.protocol.barrier import CheckpointBarrier

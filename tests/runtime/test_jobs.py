@@ -1,5 +1,6 @@
 """What a micro-batch costs, in Spark's own units: jobs and their stages."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ def stages_of_jobs(spark: SparkSession, job: FedJob, batch: list[Any]) -> list[i
     context: Any = spark.sparkContext._jsc.sc()
     first = context.dagScheduler().numTotalJobs()
     job.feed("rows", batch)
+    done = threading.Event()
+    assert job.engine is not None
+    job.engine._background.after(done.set)
+    assert done.wait(60)
     context.listenerBus().waitUntilEmpty()
     tracker = spark.sparkContext.statusTracker()
     found = [tracker.getJobInfo(number) for number in range(first, context.dagScheduler().numTotalJobs())]

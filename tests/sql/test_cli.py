@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from epochal.cli import commands
+from epochal.cli.commands import commands
 
 ROOT = Path(__file__).parents[2]
 

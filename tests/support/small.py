@@ -23,8 +23,8 @@ WITHOUT_COMPILING = {
 def compiling(spark: "SparkSession") -> Iterator[None]:
     """Let Spark generate code, as in a job."""
     before = {key: spark.conf.get(key) for key in WITHOUT_COMPILING}
-    for key, value in {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}.items():
-        spark.conf.set(key, value)
+    spark.conf.set("spark.sql.codegen.wholeStage", "true")
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     try:
         yield
     finally:

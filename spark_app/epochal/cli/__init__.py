@@ -2,28 +2,12 @@
 
 import signal
 
-import click
-
-from epochal import __version__
-from epochal.cli.cleanup import cleanup
-from epochal.cli.explain import explain
-from epochal.cli.history import checkpoints, savepoint, status, timeline, validate
-from epochal.cli.inspect import inspect_state
-from epochal.cli.run import run
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="epochal")
-def commands() -> None:
-    """Checkpoints for PySpark streaming that are separate from micro-batches."""
-
-
-for command in (run, status, checkpoints, inspect_state, timeline, savepoint, validate, explain, cleanup):
-    commands.add_command(command)
-
 
 def main() -> None:
-    # A Ctrl-C that nobody listens for ends the process as it ends any other, and is never taken for a failed job.
+    # A Ctrl-C that nobody listens for ends the process as it ends any other, and is never taken for a failed job. This
+    # comes before all imports: libraries that handle errors of their own imports would swallow it.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from epochal.cli.commands import commands
+
     commands()

@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.latest_files import Sum, add_any, add_checked, greatest, least
+from epochal.runtime.prepared import Prepared
 
 Columns = dict[str, Column]
 
@@ -293,6 +294,9 @@ class Aggregation:
         if self.keeps_rows or any(part.plus is None for part in states):
             self.plus = {}
         self._types = self._result_schema(frame)
+        self._groups = Prepared(F.col(group) for group in groups)
+        self._added, self._merging = Prepared(self._partial), Prepared(self.merges)
+        self._results = Prepared([*(F.col(group) for group in groups), *self.results()])
 
     def _result_schema(self, frame: DataFrame) -> StructType:
         return frame.groupBy(*self.groups).agg(*self._named()).schema
@@ -300,24 +304,31 @@ class Aggregation:
     def _named(self) -> list[Column]:
         return [column.alias(name) for name, column in self.aggregates.items()]
 
-    def partial(self, frame: DataFrame, *more: Column) -> DataFrame:
-        """What a batch adds to the state; with ``more`` aggregates that are no state, unless rows are kept."""
-        if self.keeps_rows:
-            return frame
-        return frame.groupBy(*self.groups).agg(*self._partial, *more)
+    def partial(self, frame: DataFrame) -> DataFrame:
+        """What a batch adds to the state."""
+        return frame if self.keeps_rows else self._added.aggregate(frame, self._groups)
+
+    def partial_with(self, *more: Column) -> Callable[[DataFrame], DataFrame]:
+        """:meth:`partial`, with more aggregates that are no state. Rows must not be kept."""
+        columns = Prepared([*self._partial, *more])
+        return lambda frame: columns.aggregate(frame, self._groups)
 
     def merged(self, partials: DataFrame) -> DataFrame:
         """Partials of the same groups made one. Rows that are kept stay as they are."""
-        if self.keeps_rows:
-            return partials
-        return partials.groupBy(*self.groups).agg(*self.merges)
+        return partials if self.keeps_rows else self._merging.aggregate(partials, self._groups)
 
     def result(self, partials: DataFrame) -> DataFrame:
         """The aggregates, with the names and types that Spark gives them over the rows themselves."""
+        return self._results.select(self.grouped(partials))
+
+    def grouped(self, partials: DataFrame) -> DataFrame:
+        """One row a group, of which :meth:`results` are the aggregates."""
         if self.keeps_rows:
             return partials.groupBy(*self.groups).agg(*self._named())
-        return self.merged(partials).select(*(F.col(group) for group in self.groups), *self.results())
+        return self.merged(partials)
 
     def results(self) -> list[Column]:
         """The aggregates, given the columns of merged partials."""
+        if self.keeps_rows:
+            return [F.col(name) for name in self.aggregates]
         return [part.result.cast(self._types[name].dataType).alias(name) for name, part in self._parts.items()]

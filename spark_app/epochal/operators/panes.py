@@ -70,12 +70,12 @@ class Panes:
         """The rows of the windows with these ends. Of a sliding window's row there is one for each of its windows, and
         ``PANE`` is the window's end then; :meth:`end` gives it in any case."""
         if self.tumbling:
-            return rows.where(_among(F.col(PANE), range(ends.start - self.size, ends.stop - self.size, ends.step)))
+            return rows.where(_among(PANE, range(ends.start - self.size, ends.stop - self.size, ends.step)))
         # A pane belongs to the windows that begin before it ends and end after it begins.
         last_end = F.col(PANE) - F.pmod(F.col(PANE), F.lit(self.slide)) + self.size
         spread = F.explode(F.sequence(last_end, F.col(PANE) + self.length, F.lit(-self.slide)))
         spread_out = rows.withColumn(_END, spread)
-        return spread_out.where(_among(F.col(_END), ends)).drop(PANE).withColumnRenamed(_END, PANE)
+        return spread_out.where(_among(_END, ends)).drop(PANE).withColumnRenamed(_END, PANE)
 
     def end(self, pane: Column) -> Column:
         """The end of the window that :meth:`windows` put a row into."""
@@ -95,10 +95,14 @@ def after(rows: DataFrame, over: int) -> DataFrame:
     return rows.where(F.coalesce(F.col(PANE) > over, F.lit(False)))
 
 
-def _among(column: Column, values: range) -> Column:
+def _among(column: str, values: range) -> Column:
+    """As text, which is one call to the JVM, however many values there are."""
     if len(values) > MOST_LISTED:
-        chosen = column.between(values[0], values[-1]) & (F.pmod(column - values[0], F.lit(values.step)) == 0)
+        chosen = (
+            f"{column} BETWEEN {values[0]}L AND {values[-1]}L AND pmod({column} - {values[0]}L, {values.step}L) = 0"
+        )
     else:
         # Filled up with numbers that no pane has, so that the list is always a set to Spark.
-        chosen = column.isin(*values, *range(-(2**62), -(2**62) + max(FEWEST_LISTED - len(values), 0)))
-    return F.coalesce(chosen, F.lit(False))
+        listed = [*values, *range(-(2**62), -(2**62) + max(FEWEST_LISTED - len(values), 0))]
+        chosen = f"{column} IN ({', '.join(f'{value}L' for value in listed)})"
+    return F.expr(f"coalesce({chosen}, false)")

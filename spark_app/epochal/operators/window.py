@@ -1,5 +1,7 @@
 """Keyed tumbling and sliding windows over event time: partials by pane, and windows when they are over."""
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -7,6 +9,7 @@ from epochal.operators.aggregates import ROWS, Aggregation
 from epochal.operators.panes import PANE, Panes, after, pane_time
 from epochal.runtime.observed import Metrics, micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.prepared import Prepared
 from epochal.runtime.tables import KeyedTimeTable, Run, materialise, together
 
 LATE = "late"
@@ -38,6 +41,8 @@ class WindowOperator(Operator):
         self._aggregates = aggregates
         self._aggregation: Aggregation | None = None
         self._table: KeyedTimeTable | None = None
+        self._partial: Callable[[DataFrame], DataFrame] | None = None
+        self._output: Prepared | None = None
         # Made once: each of Spark's functions is a call to the JVM.
         self._pane, self._pane_time = self._panes.of(event_time), pane_time()
         self._known = F.col(event_time).isNotNull()
@@ -77,8 +82,8 @@ class WindowOperator(Operator):
         """Add a batch's partials, and tell the source what it had. Rows without a time are left out afterwards: to
         count them they have to go through once."""
         assert self._table is not None
-        assert self._aggregation is not None
-        partials = self._aggregation.partial(frame.withColumn(PANE, self._pane), self._newest)
+        assert self._partial is not None
+        partials = self._partial(frame.withColumn(PANE, self._pane))
         held, seen = materialise(partials, self._metrics, without=_NEWEST)
         ctx.note_input(rows=int(seen["input"] or 0), newest=seen["newest"])
         run = Run(held, rows=seen["rows"], min_time=seen["min_time"], max_time=seen["max_time"])
@@ -113,6 +118,10 @@ class WindowOperator(Operator):
         """Empty frames of what comes out."""
         paned = self._paned(frames[0])
         aggregation = self._aggregation = Aggregation([PANE, *self._keys], self._aggregates, paned, count_rows=True)
+        if not aggregation.keeps_rows:
+            self._partial = aggregation.partial_with(self._newest)
+        window = self._panes.columns(self._panes.end(F.col(PANE)))
+        self._output = Prepared([*window, *(F.col(key) for key in self._keys), *aggregation.results()])
         return {MAIN: self._closed(aggregation.partial(paned), range(0)), LATE: frames[0]}
 
     def _paned(self, frame: DataFrame) -> DataFrame:
@@ -120,6 +129,5 @@ class WindowOperator(Operator):
 
     def _closed(self, partials: DataFrame, ends: range) -> DataFrame:
         assert self._aggregation is not None
-        result = self._aggregation.result(self._panes.windows(partials, ends))
-        window = self._panes.columns(self._panes.end(F.col(PANE)))
-        return result.select(*window, *self._keys, *self._aggregates)
+        assert self._output is not None
+        return self._output.select(self._aggregation.grouped(self._panes.windows(partials, ends)))

@@ -203,6 +203,8 @@ class Checkpointer:
         rows = written = 0
         tables: dict[str, Table] = {}
         for name, table in part.snapshot.tables.items():
+            for one in table.runs:
+                one.arrive()
             written += self._write_table(run, operator, name, table)
             rows += sum(one.rows for one in table.runs)
             tables[name] = Table(kind=table.kind, runs=stored(table.runs))
@@ -210,7 +212,7 @@ class Checkpointer:
         return state, rows, written
 
     def _write_table(self, run: EpochRun, operator: str, table: str, snapshot: TableSnapshot) -> int:
-        new = [one for one in snapshot.runs if one.parts is None]
+        new = [one for one in snapshot.runs if one.parts is None and one.rows]
         written = 0
         for together in [new] if snapshot.as_one and new else [[one] for one in new]:
             if run.over:

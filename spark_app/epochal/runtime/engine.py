@@ -32,6 +32,7 @@ from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import Fenced, record_commit
 from epochal.protocol.resolve import Found, NothingToRestore, Resolution, StartEmpty, newest_epoch_number, resolve
 from epochal.protocol.start import StartRequest, start_generation
+from epochal.runtime.background import Background
 from epochal.runtime.checkpointer import Checkpointer, JobIdentity
 from epochal.runtime.epoch_run import now_micros
 from epochal.runtime.errors import OperatorError, PipelineError, UnreadableStateError
@@ -72,6 +73,7 @@ class Engine:
         self._edges: list[tuple[str, str]] = []
         self._job: JobRef | None = None
         self._checkpointer: Checkpointer | None = None
+        self._background = Background()
         self._ended = threading.Event()
         self.last_report_read = threading.Event()
         self._claim = uuid.uuid4().hex
@@ -258,7 +260,9 @@ class Engine:
             context = OperatorContext(name=node.name, job=job, spark=spark, table_manager=tables)
             task: Task
             if node.source is not None:
-                task = SourceTask(node.name, node.source, context, self._work_dir / "sources" / node.name)
+                task = SourceTask(
+                    node.name, node.source, context, self._work_dir / "sources" / node.name, self._background
+                )
             else:
                 assert node.operator is not None
                 task = Task(node.name, node.kind, node.operator, context, len(node.inputs))
@@ -326,6 +330,7 @@ class Engine:
     def _shut_down(self) -> None:
         if self._checkpointer is not None:
             self._checkpointer.close()
+        self._background.close()
         for source in self._sources():
             source.stop()
         if self.config.work_dir is None:

@@ -45,6 +45,8 @@ class OperatorContext:
         self.noted: dict[str, int | None] | None = None
         self.batch_run: Run | None = None
         """The run that the batch's rows are a plain view of, if they are: there is nothing to compute."""
+        self.later: Callable[[Callable[[], None]], None] | None = None
+        """Takes a job that need not be done within the batch, if there may be such: a frame then is of state only."""
         self._send: Callable[[DataFrame, str, Run | None], None] | None = None
 
     def is_read(self, port: str) -> bool:

@@ -5,7 +5,7 @@ import threading
 from pyspark.sql import DataFrame
 
 from epochal.runtime.operator import PENDING, OperatorContext, SinkOperator
-from epochal.runtime.tables import KeyedTimeTable, Run
+from epochal.runtime.tables import ComingRun, KeyedTimeTable, Run
 
 
 class PendingSink(SinkOperator):
@@ -27,10 +27,14 @@ class PendingSink(SinkOperator):
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         assert self._table is not None
         self._forget()
-        if ctx.batch_run is None:
-            self._table.append(frame)
-        else:
+        if ctx.batch_run is not None:
             self._table.add(ctx.batch_run.part(frame))
+        elif ctx.later is not None:
+            run = ComingRun(frame)
+            self._table.add_coming(run)
+            ctx.later(run.compute)
+        else:
+            self._table.append(frame)
 
     def handle_checkpoint(self, barrier: object, ctx: OperatorContext) -> bool:
         self._forget()

@@ -21,6 +21,7 @@ from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import SourceReport
 from epochal.protocol.documents import SourcePosition
 from epochal.runtime import source_log
+from epochal.runtime.background import Background
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import JobStoppingError, OperatorError
 from epochal.runtime.observed import Metrics, Observed, micros
@@ -55,7 +56,9 @@ class SourceSpec:
 class SourceTask(Task):
     """The runtime of one source."""
 
-    def __init__(self, name: str, spec: SourceSpec, context: OperatorContext, directory: Path) -> None:
+    def __init__(
+        self, name: str, spec: SourceSpec, context: OperatorContext, directory: Path, background: Background
+    ) -> None:
         super().__init__(name, "source", Operator(), context, inputs=0)
         self.spec = spec
         self.batch = -1
@@ -64,6 +67,7 @@ class SourceTask(Task):
         self.finished = False
         self.pauses: list[float] = []
         self._directory = directory
+        self._background = background
         self._lock = threading.Lock()
         self._barrier_waits = threading.Event()
         self._barrier_passed = threading.Event()
@@ -117,7 +121,7 @@ class SourceTask(Task):
         """The source has come to its end: nothing older is expected, so nobody waits for it any more."""
         try:
             self._give_way_to_barrier()
-            with self._lock, BatchScope() as scope:
+            with self._lock, self._scope() as scope:
                 self.context.watermark = MAX_WATERMARK
                 self.forward_watermark(scope)
                 self.finished = True
@@ -142,6 +146,9 @@ class SourceTask(Task):
             logger.debug("Source %s did not stop cleanly", self.name, exc_info=True)
 
     # --- batches ---
+
+    def _scope(self, *, small: bool = False) -> BatchScope:
+        return BatchScope(self._background, self._on_error, abandoned=lambda: self._stopping, small=small)
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         try:
@@ -172,7 +179,7 @@ class SourceTask(Task):
 
     def _process(self, frame: DataFrame) -> None:
         began = time.perf_counter()
-        with BatchScope(abandoned=lambda: self._stopping, small=self._is_small(frame)) as scope:
+        with self._scope(small=self._is_small(frame)) as scope:
             if self._counted_downstream:
                 self._send(scope, frame, MAIN)
                 assert scope.noted is not None
@@ -234,7 +241,7 @@ class SourceTask(Task):
         if time.monotonic() - self._last_rows < self.spec.idle_after or not self._lock.acquire(blocking=False):
             return
         try:
-            with BatchScope() as scope:
+            with self._scope() as scope:
                 self._is_idle = True
                 self.forward_watermark(scope, idle=True)
         finally:
@@ -245,7 +252,7 @@ class SourceTask(Task):
         if self._held or self._stopping or not self._lock.acquire(blocking=False):
             return
         try:
-            with BatchScope(abandoned=lambda: self._stopping) as scope:
+            with self._scope() as scope:
                 self.forward_tick(scope)
         finally:
             self._lock.release()
@@ -257,7 +264,7 @@ class SourceTask(Task):
         self._barrier_passed.clear()
         self._barrier_waits.set()
         try:
-            with self._lock, BatchScope() as scope:
+            with self._lock, self._scope() as scope:
                 if run.over:
                     return
                 self.position = source_log.capture(self._directory, self.batch)

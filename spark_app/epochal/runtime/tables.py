@@ -10,6 +10,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -77,6 +78,9 @@ class Run:
         held, seen = materialise(frame, metrics or run_metrics())
         return cls(held, rows=seen["rows"], min_time=seen.get("min_time"), max_time=seen.get("max_time"))
 
+    def arrive(self) -> None:
+        """Wait until its rows are there."""
+
     def hold(self) -> "Run":
         with self._lock:
             self._holders += 1
@@ -102,6 +106,30 @@ class Run:
     def part(self, frame: DataFrame) -> "Run":
         """Some columns of this run's rows as a run of its own; both are held until neither is needed."""
         return Run(frame, rows=self.rows, min_time=self.min_time, max_time=self.max_time, of=self)
+
+
+class ComingRun(Run):
+    """A run whose rows are computed later. How many there are is known when they have arrived."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        super().__init__(frame, rows=0)
+        self._arrived: Future[None] = Future()
+
+    def compute(self) -> None:
+        try:
+            run = Run.materialise(self.frame)
+        except BaseException as error:
+            self._arrived.set_exception(error)
+            raise
+        self.frame, self._held, self.rows = run.frame, run.frame, run.rows
+        self._arrived.set_result(None)
+
+    def arrive(self) -> None:
+        self._arrived.result()
+
+    def _let_go(self) -> None:
+        if self._arrived.done() and self._arrived.exception() is None:
+            super()._let_go()
 
 
 def run_metrics(time: Column | None = None) -> Metrics:
@@ -197,6 +225,10 @@ class KeyedTimeTable:
         else:
             self._release_later(run.hold())
         return run
+
+    def add_coming(self, run: ComingRun) -> None:
+        """Add a run that is being computed. Only for a table that is never read: nothing is known of its rows yet."""
+        self.runs.append(run.hold())
 
     def read(self, *, since: int | None = None, until: int | None = None) -> DataFrame | None:
         """All rows of runs that may have event times from ``since`` to ``until``; None if there are none. Runs are read

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from epochal.protocol.barrier import CheckpointBarrier
+from epochal.runtime.background import Background
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import JobStoppingError, OperatorError, PipelineError, UnreadableStateError, lost_state
 from epochal.runtime.operator import Operator, OperatorContext
@@ -28,6 +29,9 @@ class BatchScope:
     """One batch (or watermark, or barrier) on its way through the graph: what tables drop is released when it has
     arrived, because rows sent downstream are lazy and may still read it."""
 
+    background: Background
+    on_error: Callable[[BaseException], None]
+    """Told of what fails in the background."""
     dropped: list[Run] = field(default_factory=list)
     emitted: list[tuple[str, DataFrame]] = field(default_factory=list)
     """What operators sent downstream, in order."""
@@ -37,6 +41,8 @@ class BatchScope:
     """Whether few rows are expected."""
     noted: dict[str, int | None] | None = None
     """What an operator told of the source's batch, if that was left to it."""
+    closing: bool = False
+    """Whether what is sent was made of state, because a watermark has come, and not of the batch's rows."""
 
     def culprit(self, operator: str, error: Exception) -> str:
         """Whose fault an error in ``operator`` is. Rows are lazy: a function that fails does so where its rows are
@@ -54,8 +60,25 @@ class BatchScope:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.dropped:
+            # What goes on in the background may still read it.
+            self.background.after(self._release)
+
+    def _release(self) -> None:
         for run in self.dropped:
             run.release()
+
+    def later(self, operator: str, job: Callable[[], None]) -> None:
+        """Do an operator's job in the background."""
+
+        def guarded() -> None:
+            try:
+                job()
+            except Exception as error:
+                if not self.abandoned():
+                    self.on_error(OperatorError(self.culprit(operator, error), error))
+
+        self.background.submit(guarded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +142,7 @@ class Task:
         context = self.context
         context._send = lambda frame, port, of: self._send(scope, frame, port, of)
         context.small_batch = scope.small
+        context.later = (lambda job: scope.later(self.name, job)) if scope.closing else None
         try:
             call()
         except (OperatorError, JobStoppingError):
@@ -126,7 +150,7 @@ class Task:
         except Exception as error:
             raise OperatorError(scope.culprit(self.name, error), error) from error
         finally:
-            context._send = None
+            context._send = context.later = None
             if context.noted is not None:
                 scope.noted, context.noted = context.noted, None
             # Rows sent downstream may still be lazy, and read what was dropped: it goes when the batch is done.
@@ -161,7 +185,9 @@ class Task:
         watermark = min(known)
         if self.context.watermark is not None and watermark <= self.context.watermark:
             return
+        before, scope.closing = scope.closing, True
         self._run(scope, lambda: self.operator.on_watermark(watermark, self.context))
+        scope.closing = before
         self.context.watermark = watermark
         self.forward_watermark(scope)
 
