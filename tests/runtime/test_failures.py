@@ -59,6 +59,18 @@ def aggregate(p: Pipeline, files: Files) -> Stream:
     )
 
 
+def of_windows(p: Pipeline, files: Files) -> Stream:
+    """What comes of windows that are over is computed when the batch is done."""
+
+    def show(number: int) -> int:
+        raise ValueError(f"{number} cannot be shown")
+
+    shown = F.udf(lambda number: show(number), "long")
+    stream = p.spark.readStream.schema(SCHEMA).json(str(files.directory))
+    windows = counted(p.source("rows", stream, event_time="at", bounded=True))
+    return windows.transform("shown", lambda rows: rows.withColumn("n", shown("n")))
+
+
 def malformed(p: Pipeline, files: Files) -> Stream:
     files.add_text("no json\n")
     stream = p.spark.readStream.schema(SCHEMA).option("mode", "FAILFAST").json(str(files.directory))
@@ -79,6 +91,7 @@ def other_type(p: Pipeline, files: Files) -> Stream:
         (python_function, "parsed", r"ValueError: 1 is not to be had \(.*test_failures\.py:\d+, in parse\)"),
         (cast, "converted", r"The value 'x1' of the type \"STRING\" cannot be cast.*was called from .*test_failures"),
         (aggregate, "summed", r"no sum of this"),
+        (of_windows, "shown", r"ValueError: \d+ cannot be shown"),
         (malformed, "rows", r"reading file .*0001\.json.*Unrecognized token 'no'"),
         (other_type, "rows", r"Expected Spark type bigint, actual Parquet type BINARY"),
     ],
