@@ -19,6 +19,7 @@ from cluster.layout import layout
 from cluster.node import Node
 from cluster.requirements import is_root
 from tests.support.kafka.jars import CONNECTOR, FORMATS, jars
+from tests.support.leftovers import end_leftovers
 from tests.support.s3 import S3Bucket, S3Server
 from tests.support.small import SMALL_DELTA, WITHOUT_COMPILING
 
@@ -50,6 +51,11 @@ LONGEST_FIRST = ("exactly_once", "nexmark", "operator", "runtime", "chart")
 def _place(item: pytest.Item) -> int:
     directory = item.path.parent.name
     return LONGEST_FIRST.index(directory) if directory in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and (ended := end_leftovers()):
+        print(f"ended {len(ended)} processes that an earlier run left behind when it was killed", file=sys.stderr)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 # The shell writes its own number first, so there is no moment in which the program runs and nobody knows.
 _SHELL = 'echo $$ > "$0/pid.new" && mv "$0/pid.new" "$0/pid" || exit 1; "$@"; echo $? > "$0/exit"'
 
-_MARK = "EPOCHAL_PROCESS_DIR"
+MARK = "EPOCHAL_PROCESS_DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class DetachedProcess:
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 ["/bin/sh", "-c", _SHELL, str(self.directory), *command],
-                env={**env, _MARK: str(self.directory)},
+                env={**env, MARK: str(self.directory)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -92,7 +92,7 @@ class DetachedProcess:
 
     def _members(self) -> list[int]:
         """It and all its children, also those that left its process group: by what they inherited."""
-        mark = f"{_MARK}={self.directory}".encode()
+        mark = f"{MARK}={self.directory}".encode()
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
