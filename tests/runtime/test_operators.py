@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from epochal.pipeline import Pipeline
 from tests.support.local_job import LocalJob
+from tests.support.small import compiling
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ORDERS = "id long, country string, ordered_at timestamp, amount double"
@@ -115,7 +116,8 @@ def windows(spark: SparkSession, inputs: Path, tmp_path_factory: pytest.TempPath
                 windows = orders.window(name, size="30 seconds", slide=every, keys=["country"], aggregates=aggregates())
                 windows.to_parquet(f"{name}-out", str(directory / name))
 
-    LocalJob(spark, build, directory).run_to_the_end()
+    with compiling(spark):
+        LocalJob(spark, build, directory).run_to_the_end()
     return directory
 
 
