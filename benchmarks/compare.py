@@ -126,6 +126,9 @@ class Comparison:
             self._report.compared += compared
             if different or not compared:
                 self._report.wrong.append(f"{workload.name}{after}, {kind}: {different} of {compared} rows differ")
+        for kind, one in theirs.items():
+            ratio = one.took.seconds / ours.took.seconds
+            self._console.print(f"{workload.name}{after}: {ratio:.2f} times the rows per second of {kind}")
         chosen = best(workload, theirs)
         if chosen is not None:
             self._better[SMALL if workload.name.startswith(SMALL) else workload.name] = chosen
