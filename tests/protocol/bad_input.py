@@ -212,23 +212,23 @@ KEYS = StoreOptions(endpoint="http://127.0.0.1:1", access_key_id="key", secret_a
 URIS: dict[str, tuple[str, StoreOptions]] = {
     "nothing": ("", KEYS),
     "a path": ("/var/lib/epochal", KEYS),
-    "a scheme that Spark knows": ("s3a://bucket/root", KEYS),
-    "a web address": ("https://bucket.example.org/root", KEYS),
-    "no bucket": ("s3:///root", KEYS),
+    "a scheme that Spark knows": ("s3a://bucket/jobs", KEYS),
+    "a web address": ("https://bucket.example.org/jobs", KEYS),
+    "no bucket": ("s3:///jobs", KEYS),
     "no bucket, no slashes": ("s3:bucket", KEYS),
-    "bucket in upper case": ("s3://Bucket/root", KEYS),
-    "bucket of two letters": ("s3://ab/root", KEYS),
-    "bucket with a port": ("s3://bucket:9000/root", KEYS),
-    "password in the URI": ("s3://key:secret@bucket/root", KEYS),
-    "options in the URI": ("s3://bucket/root?region=eu-west-1", KEYS),
-    "a fragment": ("s3://bucket/root#x", KEYS),
+    "bucket in upper case": ("s3://Bucket/jobs", KEYS),
+    "bucket of two letters": ("s3://ab/jobs", KEYS),
+    "bucket with a port": ("s3://bucket:9000/jobs", KEYS),
+    "password in the URI": ("s3://key:secret@bucket/jobs", KEYS),
+    "options in the URI": ("s3://bucket/jobs?region=eu-west-1", KEYS),
+    "a fragment": ("s3://bucket/jobs#x", KEYS),
     "two dots": ("s3://bucket/a/../b", KEYS),
     "escaped dots": ("s3://bucket/%2e%2e/b", KEYS),
-    "empty segment": ("s3://bucket//root", KEYS),
+    "empty segment": ("s3://bucket//jobs", KEYS),
     "a space": ("s3://bucket/my root", KEYS),
     "a file URI with two slashes": ("file://var/lib", KEYS),
     "a file URI on another host": ("file://host/var/lib", KEYS),
-    "broken brackets": ("s3://[bucket/root", KEYS),
+    "broken brackets": ("s3://[bucket/jobs", KEYS),
     "key without secret": ("s3://bucket", StoreOptions(access_key_id="key")),
     "secret without key": ("s3://bucket", StoreOptions(secret_access_key="secret")),
     "endpoint without scheme": ("s3://bucket", StoreOptions(endpoint="127.0.0.1:9000")),
@@ -254,7 +254,7 @@ def credentials(bucket: S3Bucket) -> Iterator[Case]:
         skip_signature=True,
         client_options={"allow_http": True},
     )
-    uri = "s3://bucket/root"
+    uri = "s3://bucket/jobs"
     opened: dict[str, Callable[[], Store]] = {
         "a key that the server does not know": lambda: _s3(bucket, good | {"access_key_id": "nobody"}),
         "a secret that does not fit": lambda: _s3(bucket, good | {"secret_access_key": "wrong"}),
@@ -276,8 +276,8 @@ def credentials(bucket: S3Bucket) -> Iterator[Case]:
 
 def _s3(bucket: S3Bucket, options: dict[str, str]) -> Store:
     """Under a URI that is the same each time: the bucket's own name is not."""
-    store = open_store(f"s3://{bucket.name}/root", StoreOptions(**options), retry=QUICK)
-    return Store(store._backend, uri="s3://bucket/root", retry=QUICK)
+    store = open_store(f"s3://{bucket.name}/jobs", StoreOptions(**options), retry=QUICK)
+    return Store(store._backend, uri="s3://bucket/jobs", retry=QUICK)
 
 
 def directories(directory: Path) -> Iterator[Case]:
