@@ -16,6 +16,7 @@ def batches(count: int, rows: int) -> list[pa.RecordBatch]:
                 "key": range(number * rows, (number + 1) * rows),
                 "country": ["de", "fr"] * (rows // 2),
                 "nothing": pa.nulls(rows, pa.string()),
+                "void": pa.nulls(rows),
                 "items": pa.array([[number, index] for index in range(rows)], pa.list_(pa.int64())),
             }
         )

@@ -167,7 +167,7 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _repeats(column: pa.ChunkedArray) -> bool:
     """Whether values come so often that a dictionary of them pays; making one of keys takes longer than the rest."""
-    if pa.types.is_nested(column.type):
+    if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
         return False
     sample = column.slice(0, SAMPLE)
     distinct: int = pc.count_distinct(sample, mode="all").as_py()
