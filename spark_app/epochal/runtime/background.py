@@ -32,7 +32,8 @@ class Background:
             self._add(call)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Take no more. What is there is still done, or fails: somebody may wait for it."""
+        self._pool.shutdown(wait=False)
 
     def _add(self, job: Callable[[], None]) -> "Future[None]":
         with self._lock:

@@ -330,9 +330,9 @@ class Engine:
     def _shut_down(self) -> None:
         if self._checkpointer is not None:
             self._checkpointer.close()
-        self._background.close()
         for source in self._sources():
             source.stop()
+        self._background.close()
         if self.config.work_dir is None:
             shutil.rmtree(self._work_dir, ignore_errors=True)
 
