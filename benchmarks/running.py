@@ -17,16 +17,17 @@ from benchmarks import s3a
 from benchmarks.processes import tree
 from benchmarks.sides import ANSWER, EPOCHAL, HDFS, READY, ROCKSDB, Task, Took
 from benchmarks.workloads import Delay, Workload
+from epochal.driver import SPARK_DEFAULTS
 from tests.support.proxy import CountingProxy
 from tests.support.s3 import S3Server
 
 _PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
 _COMMON = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    # A file is cut into equal pieces, as Epochal has it.
-    "spark.sql.files.openCostInBytes": "65536",
+    # What Epochal has, and is as good for the other side.
+    **{
+        key: SPARK_DEFAULTS[key]
+        for key in ("spark.sql.streaming.checkpointFileManagerClass", "spark.sql.files.openCostInBytes")
+    },
     # One more object for each object of a checkpoint.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # Looks that S3A takes before it creates, deletes and makes directories; and a file for what it uploads.

@@ -9,8 +9,9 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.classic.column import _to_seq
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from epochal.runtime.prepared import Prepared, active_context
 
 LONGEST_WAIT = 5.0
 """Metrics of an action that is not ours come on Spark's listener bus, a moment after the job. Past this they were
@@ -25,13 +26,14 @@ class Metrics:
 
     def __init__(self, columns: dict[str, Column]) -> None:
         self.columns = [column.alias(name) for name, column in columns.items()]
-        java: list[Any] = [column._jc for column in self.columns]
-        self._first, self._others = java[0], _to_seq(_context(), java[1:])
+        self._prepared = Prepared(self.columns)
 
     def on(self, frame: DataFrame, observation: Any) -> DataFrame:
         """The frame, with these metrics under a name of its own in every plan that it becomes part of."""
         java: Any = frame._jdf
-        return ClassicDataFrame(java.observe(observation, self._first, self._others), frame.sparkSession)
+        return ClassicDataFrame(
+            java.observe(observation, self._prepared.first, self._prepared.others), frame.sparkSession
+        )
 
     def computed(self, frame: DataFrame) -> dict[str, Any]:
         """By a job of their own."""
@@ -99,13 +101,5 @@ def micros(column: Column) -> Column:
     return F.unix_micros(column.cast("timestamp"))
 
 
-def _context() -> Any:
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
-    assert context is not None
-    return context
-
-
 def _observation(name: str) -> Any:
-    return _context()._jvm.org.apache.spark.sql.Observation(name)
+    return active_context()._jvm.org.apache.spark.sql.Observation(name)

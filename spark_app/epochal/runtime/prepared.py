@@ -14,8 +14,7 @@ class Prepared:
 
     def __init__(self, columns: Iterable[Column]) -> None:
         java: list[Any] = [column._jc for column in columns]
-        context = SparkContext._active_spark_context
-        assert context is not None
+        context = active_context()
         self._all = _to_seq(context, java)
         self.first = java[0] if java else None
         self.others = _to_seq(context, java[1:])
@@ -28,3 +27,9 @@ class Prepared:
         """These as aggregates of each group."""
         java: Any = frame._jdf
         return ClassicDataFrame(java.groupBy(groups._all).agg(self.first, self.others), frame.sparkSession)
+
+
+def active_context() -> Any:
+    context = SparkContext._active_spark_context
+    assert context is not None
+    return context
