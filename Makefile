@@ -131,6 +131,10 @@ bench-batch: $(READY) java ## Measure where the time of one small micro-batch go
 bench-operator: $(READY) ## Measure one operator with 50 to 500 jobs (10 minutes; the first run builds an API server)
 	$(BIN)/python -m benchmarks.operator_scale
 
+.PHONY: bench-start
+bench-start: cluster ## See what the time from kubectl apply, and from a driver's death, is spent on (6 minutes)
+	$(BIN)/python -m benchmarks.start
+
 .PHONY: bench-spill
 bench-spill: $(READY) java ## See a job work whose state does not fit into memory
 	$(BIN)/python -m benchmarks.spill

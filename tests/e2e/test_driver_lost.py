@@ -1,14 +1,12 @@
 """The driver is lost in one way after another: a new generation goes on, and the output is as if nothing had been."""
 
-import os
 import signal
 import time
-from contextlib import suppress
-from pathlib import Path
 
 from cluster.node import Node
 from examples.cluster.live_job import LiveJob, until
 from tests.e2e.driver_api import driver_status
+from tests.e2e.driver_process import kill_driver_process
 
 
 def test_the_driver_process_is_killed(running: LiveJob) -> None:
@@ -37,18 +35,6 @@ def test_the_kubelet_is_restarted(running: LiveJob, node: Node) -> None:
     running.wait_epochs(1)
     assert running.generation == generation
     running.check_output()
-
-
-def kill_driver_process(job: LiveJob) -> None:
-    """As the kernel does when memory is short: from outside, without a word. It is the first process of its container,
-    so that all others end with it."""
-    uid = job.kubectl("get", "pod", job.driver, "--output=jsonpath={.metadata.uid}")
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if b"epochal.driver" in (process / "cmdline").read_bytes() and uid in (process / "cgroup").read_text():
-                os.kill(int(process.name), signal.SIGKILL)
-                return
-    raise AssertionError(f"no process of {job.driver} is to be found")
 
 
 def assert_goes_on(job: LiveJob, generation: int, how: str) -> None:

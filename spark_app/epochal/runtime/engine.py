@@ -173,6 +173,7 @@ class Engine:
         self._checkpointer.running = True
         if not self._ended.is_set():
             self._phase = DriverPhase.RUNNING
+            logger.info("Running: its sources have started")
 
     def _usable(self, resolved: Resolution | Fenced) -> Found | StartEmpty | None:
         """What to start from; None if there is nothing, and the job has ended with the reason."""

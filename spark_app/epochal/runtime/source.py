@@ -24,6 +24,7 @@ from epochal.runtime import source_log
 from epochal.runtime.background import Background
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import JobStoppingError, OperatorError
+from epochal.runtime.local_files import local_uri
 from epochal.runtime.observed import Metrics, Observed, micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
 from epochal.runtime.tables import SMALL_BATCH
@@ -99,7 +100,7 @@ class SourceTask(Task):
             raise OperatorError(self.name, ValueError("a source must read a stream: use spark.readStream"))
         self.query = (
             frame.writeStream.foreachBatch(self._on_batch)
-            .option("checkpointLocation", str(self._directory))
+            .option("checkpointLocation", local_uri(frame.sparkSession, self._directory))
             .queryName(self.name)
             .trigger(**self.spec.trigger)
             .start()
@@ -225,6 +226,8 @@ class SourceTask(Task):
         newest = seen.get("newest")
         if newest is not None:
             self._max_time = newest if self._max_time is None else max(self._max_time, newest)
+        if rows and not self._rows:
+            logger.info("First rows of source %s: %s in %.1f s", self.name, rows, seconds)
         self._rows += rows
         self._last_batch = rows
         if rows:
