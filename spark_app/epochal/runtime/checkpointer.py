@@ -4,6 +4,7 @@ One at a time. Operators' state is written by Spark jobs in a pool of their own 
 is published when all of it is in the store.
 """
 
+import itertools
 import logging
 import threading
 import time
@@ -33,7 +34,7 @@ from epochal.runtime.operator import PENDING, SinkOperator
 from epochal.runtime.persistence import Persistence, stored
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableSnapshot
-from epochal.runtime.tables import union
+from epochal.runtime.tables import Run, union
 from epochal.runtime.task import Task
 
 POOL = "checkpoint"
@@ -214,7 +215,7 @@ class Checkpointer:
     def _write_table(self, run: EpochRun, operator: str, table: str, snapshot: TableSnapshot) -> int:
         new = [one for one in snapshot.runs if one.parts is None and one.rows]
         written = 0
-        for together in [new] if snapshot.as_one and new else [[one] for one in new]:
+        for together in _as_one(new) if snapshot.as_one else [[one] for one in new]:
             if run.over:
                 break
             parts = self._persistence.write(
@@ -309,7 +310,8 @@ class Checkpointer:
         pending = manifest.operators[name].tables.get(PENDING)
         objects = [part.object for one in (pending.runs if pending else ()) for part in one.parts]
         try:
-            sink.commit(run.barrier.epoch, union(one.frame for one in runs), objects, task.context)
+            frame = union(one.frame for one in runs) if sink.needs_frame else None
+            sink.commit(run.barrier.epoch, frame, objects, task.context)
         except Exception as error:
             raise OperatorError(name, error) from error
         sink.rows_committed += sum(one.rows for one in runs)
@@ -331,3 +333,8 @@ class Checkpointer:
             then_stop=run.barrier.then_stop,
             operators=operators,
         )
+
+
+def _as_one(runs: list[Run]) -> list[list[Run]]:
+    """Runs that can be written together: neighbours whose rows are there in the same way."""
+    return [list(group) for _, group in itertools.groupby(runs, lambda run: run.packed is not None)]

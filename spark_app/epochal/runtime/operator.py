@@ -122,8 +122,8 @@ class SinkOperator(Operator):
         self.rows_committed = 0
 
     def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> int:
-        """Make the epoch's rows visible. ``objects`` are the Parquet objects that hold them, ``frame`` the same rows;
-        both empty if there are none. Returns how many rows there were."""
+        """Make the epoch's rows visible. ``objects`` are the Parquet objects that hold them, ``frame`` the same rows if
+        it is needed; both empty if there are none. Returns how many rows there were."""
         raise NotImplementedError
 
     def committed(self, runs: list[Run]) -> None:

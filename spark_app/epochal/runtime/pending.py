@@ -4,8 +4,10 @@ import threading
 
 from pyspark.sql import DataFrame
 
+from epochal.runtime.observed import Metrics
 from epochal.runtime.operator import PENDING, OperatorContext, SinkOperator
-from epochal.runtime.tables import ComingRun, KeyedTimeTable, Run
+from epochal.runtime.packed import MANY, packed_run
+from epochal.runtime.tables import ComingRun, KeyedTimeTable, Run, run_metrics
 
 
 class PendingSink(SinkOperator):
@@ -16,6 +18,8 @@ class PendingSink(SinkOperator):
     def __init__(self) -> None:
         self._table: KeyedTimeTable | None = None
         self._done: set[int] = set()
+        self._metrics: Metrics | None = None
+        self._many = False
         self._lock = threading.Lock()
         super().__init__()
 
@@ -30,11 +34,21 @@ class PendingSink(SinkOperator):
         if ctx.batch_run is not None:
             self._table.add(ctx.batch_run.part(frame))
         elif ctx.later is not None:
-            run = ComingRun(frame)
+            run = ComingRun(frame, self._waiting)
             self._table.add_coming(run)
             ctx.later(run.compute)
         else:
-            self._table.append(frame)
+            self._table.add(self._waiting(frame))
+
+    def _waiting(self, frame: DataFrame) -> Run:
+        """The rows, computed; as Parquet files if there are likely to be many, because there were last time."""
+        if self._many and not self.needs_frame:
+            run = packed_run(frame)
+        else:
+            self._metrics = self._metrics or run_metrics()
+            run = Run.materialise(frame, self._metrics)
+        self._many = run.rows >= MANY
+        return run
 
     def handle_checkpoint(self, barrier: object, ctx: OperatorContext) -> bool:
         self._forget()

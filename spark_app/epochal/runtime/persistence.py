@@ -3,10 +3,10 @@
 import functools
 import io
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +21,8 @@ from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.store import Exists, Store, StoreOptions, open_store
 from epochal.runtime.errors import PipelineError, UnreadableStateError, told
 from epochal.runtime.latest_table import LatestTable
+from epochal.runtime.packed import unpacked
+from epochal.runtime.parquet import as_parquet
 from epochal.runtime.table_manager import LoadRun, RestoreRun
 from epochal.runtime.tables import Run, earliest, latest, union
 
@@ -30,11 +32,8 @@ SMALL_RUN = 50_000
 TASK_ROWS = 500_000
 """Several runs are written by fewer tasks than they have partitions: starting one takes as long as 50,000 rows."""
 
-GROUP_ROWS, GROUP_BYTES = 131_072, 32 * 1024 * 1024
-"""A row group has about so many rows, or so many bytes in memory where rows are large."""
-
-SAMPLE = 8_192
-"""So many of a column's values are looked at to see whether they repeat."""
+TASK_BYTES = 64 * 1024 * 1024
+"""The same of rows that are packed already: so much is in the hands of one task."""
 
 _WRITTEN = "object string, rows long, bytes long"
 
@@ -60,25 +59,29 @@ class Persistence:
     def write(
         self, runs: list[Run], latest: LatestTable | None, *, operator: str, table: str, epoch: Epoch, number: int
     ) -> tuple[RunPart, ...]:
-        """Write the rows of runs that no epoch has, as one run: one object a partition. Those of a ``latest`` table are
-        written by the executors that have its files."""
+        """Write the rows of runs that no epoch has, as one run: one object a partition, or one for each file that they
+        are packed as; either all are packed or none is. Those of a ``latest`` table are written by the executors that
+        have its files."""
         name = StateName(operator=operator, table=table, epoch=epoch, generation=self._generation, run=number, part=0)
         step = _writer(self._storage, self._paths, name)
         if latest is not None:
             written = latest.read_by([run.number for run in runs], step, _WRITTEN)
         else:
-            frame = union(run.frame for run in runs)
+            frame, tasks = union(run.frame for run in runs), self._tasks(runs)
             assert frame is not None
-            written = frame.coalesce(self._tasks(sum(run.rows for run in runs))).mapInArrow(step, _WRITTEN)
+            if runs[0].packed is not None:
+                step = _putter(self._storage, self._paths, name, tasks)
+            written = frame.coalesce(tasks).mapInArrow(step, _WRITTEN)
         parts = tuple(RunPart(object=row.object, rows=row.rows, bytes=row.bytes) for row in written.collect())
         for run in runs:
             run.parts, run.persisted = parts, epoch
         return parts
 
-    def _tasks(self, rows: int) -> int:
-        """How many at most write so many rows."""
+    def _tasks(self, runs: list[Run]) -> int:
+        """How many at most write these."""
         cores: int = self._spark.sparkContext.defaultParallelism
-        return 1 if rows < SMALL_RUN else max(cores, rows // TASK_ROWS)
+        rows, packed = sum(run.rows for run in runs), sum(run.packed or 0 for run in runs)
+        return 1 if rows < SMALL_RUN else max(cores, packed // TASK_BYTES if packed else rows // TASK_ROWS)
 
     def read(self, stored: StoredRun, epoch: Epoch, partitioned_by: list[str] | None = None) -> Run:
         """Bring a stored run back, spread over as many partitions as there are cores now.
@@ -137,70 +140,47 @@ def stored(runs: list[Run]) -> tuple[StoredRun, ...]:
     return tuple(found)
 
 
-def as_parquet(batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:
-    """Rows as one Parquet file, and how many there are. Spark's batches are small: several are one row group."""
-    buffer = io.BytesIO()
-    writer: pq.ParquetWriter | None = None
-    rows = 0
-    for table in _row_groups(batches):
-        if writer is None:
-            repeating = [name for name in table.column_names if _repeats(table.column(name))]
-            writer = pq.ParquetWriter(buffer, table.schema, compression="zstd", use_dictionary=repeating)
-        writer.write_table(table)
-        rows += table.num_rows
-    if writer is not None:
-        writer.close()
-    return buffer.getvalue(), rows
+Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What a task does."""
 
 
-def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    gathered: list[pa.RecordBatch] = []
-    for batch in batches:
-        if batch.num_rows:
-            gathered.append(batch)
-        if sum(one.num_rows for one in gathered) >= GROUP_ROWS or sum(one.nbytes for one in gathered) >= GROUP_BYTES:
-            yield pa.Table.from_batches(gathered)
-            gathered = []
-    if gathered:
-        yield pa.Table.from_batches(gathered)
+def _writer(storage: StorageConfig, paths: JobPaths, name: StateName) -> Step:
+    """Takes rows, and puts them as one object."""
 
-
-def _repeats(column: pa.ChunkedArray) -> bool:
-    """Whether values come so often that a dictionary of them pays; making one of keys takes longer than the rest."""
-    if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
-        return False
-    sample = column.slice(0, SAMPLE)
-    distinct: int = pc.count_distinct(sample, mode="all").as_py()
-    return distinct <= len(sample) // 4
-
-
-def _writer(
-    storage: StorageConfig, paths: JobPaths, name: StateName
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         data, rows = as_parquet(batches)
-        if rows == 0:
-            return
-        context = TaskContext.get()
-        assert context is not None
-        part = context.partitionId() * ATTEMPTS + min(context.attemptNumber(), ATTEMPTS - 1)
-        full = StateName(
-            operator=name.operator,
-            table=name.table,
-            epoch=name.epoch,
-            generation=name.generation,
-            run=name.run,
-            part=part,
-        )
-        target = paths.state_object(full)
-        if isinstance(store_of(storage).create(target, data), Exists):
-            raise StoreError(storage.uri, f"{target} exists already, with other content")
-        yield pa.RecordBatch.from_pydict({"object": [target], "rows": [rows], "bytes": [len(data)]})
+        if rows:
+            yield _put(storage, paths, replace(name, part=_part(0)), data, rows)
 
     return write
 
 
-def _reader(storage: StorageConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _putter(storage: StorageConfig, paths: JobPaths, name: StateName, tasks: int) -> Step:
+    """Takes packed rows, and puts each file as an object. There are at most so many ``tasks``."""
+
+    def put(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        files = (file for batch in batches for file in unpacked(batch))
+        for number, (data, rows) in enumerate(files):
+            yield _put(storage, paths, replace(name, part=_part(number * tasks)), data, rows)
+
+    return put
+
+
+def _part(first: int) -> int:
+    """A number that no other task has, and no other attempt of this one; ``first`` is that of the first task."""
+    context = TaskContext.get()
+    assert context is not None
+    return (first + context.partitionId()) * ATTEMPTS + min(context.attemptNumber(), ATTEMPTS - 1)
+
+
+def _put(storage: StorageConfig, paths: JobPaths, name: StateName, data: bytes, rows: int) -> pa.RecordBatch:
+    target = paths.state_object(name)
+    if isinstance(store_of(storage).create(target, data), Exists):
+        raise StoreError(storage.uri, f"{target} exists already, with other content")
+    return pa.RecordBatch.from_pydict({"object": [target], "rows": [rows], "bytes": [len(data)]})
+
+
+def _reader(storage: StorageConfig) -> Step:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for name in batch.column(0).to_pylist():

@@ -56,9 +56,11 @@ class Run:
         persisted: Epoch = NO_EPOCH,
         held: DataFrame | None = None,
         of: "Run | None" = None,
+        packed: int | None = None,
     ) -> None:
         """``held`` is what Spark holds, if ``frame`` is only a part or another view of it; ``of`` the run that holds
-        it for this one."""
+        it for this one; ``packed`` how many bytes the rows are as Parquet files, if they are that
+        (:mod:`epochal.runtime.packed`)."""
         self.number = next(_sequence)
         self.frame = frame
         self._held = frame if held is None else held
@@ -68,6 +70,7 @@ class Run:
         self.max_time = max_time
         self.parts = parts
         self.persisted = persisted
+        self.packed = packed
         self._holders = 0
         self._lock = threading.Lock()
 
@@ -111,17 +114,19 @@ class Run:
 class ComingRun(Run):
     """A run whose rows are computed later. How many there are is known when they have arrived."""
 
-    def __init__(self, frame: DataFrame) -> None:
+    def __init__(self, frame: DataFrame, made: Callable[[DataFrame], Run]) -> None:
+        """``made`` makes the run of the frame."""
         super().__init__(frame, rows=0)
+        self._made = made
         self._arrived: Future[None] = Future()
 
     def compute(self) -> None:
         try:
-            run = Run.materialise(self.frame)
+            run = self._made(self.frame)
         except BaseException as error:
             self._arrived.set_exception(error)
             raise
-        self.frame, self._held, self.rows = run.frame, run.frame, run.rows
+        self.frame, self._held, self.rows, self.packed = run.frame, run.frame, run.rows, run.packed
         self._arrived.set_result(None)
 
     def arrive(self) -> None:

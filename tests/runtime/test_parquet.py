@@ -5,7 +5,7 @@ import io
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from epochal.runtime.persistence import GROUP_BYTES, GROUP_ROWS, as_parquet
+from epochal.runtime.parquet import GROUP_BYTES, GROUP_ROWS, as_parquet, parquet_files
 
 
 def batches(count: int, rows: int) -> list[pa.RecordBatch]:
@@ -57,3 +57,11 @@ def test_only_values_that_repeat_have_a_dictionary() -> None:
 def test_no_rows_are_no_rows() -> None:
     assert as_parquet([])[1] == 0
     assert as_parquet(batches(1, 0))[1] == 0
+
+
+def test_a_file_that_has_enough_gets_no_more_rows() -> None:
+    given = batches(60, 10_000)
+    files = list(parquet_files(given, enough=1))
+    assert [rows for _, rows in files] == [140_000] * 4 + [40_000]
+    tables = [pq.read_table(io.BytesIO(data)) for data, _ in files]
+    assert pa.concat_tables(tables).equals(pa.Table.from_batches(given))

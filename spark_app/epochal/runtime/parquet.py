@@ -1,0 +1,56 @@
+"""Rows as Parquet files in memory."""
+
+import io
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+GROUP_ROWS, GROUP_BYTES = 131_072, 32 * 1024 * 1024
+"""A row group has about so many rows, or so many bytes in memory where rows are large."""
+
+SAMPLE = 8_192
+"""So many of a column's values are looked at to see whether they repeat."""
+
+
+def as_parquet(batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:
+    """Rows as one Parquet file, and how many there are."""
+    return next(parquet_files(batches), (b"", 0))
+
+
+def parquet_files(batches: Iterable[pa.RecordBatch], enough: int | None = None) -> Iterator[tuple[bytes, int]]:
+    """Rows as Parquet files, each with how many it has. One that has ``enough`` bytes gets no more rows. Spark's
+    batches are small: several are one row group."""
+    groups = _row_groups(batches)
+    for first in groups:
+        buffer, rows = io.BytesIO(), 0
+        repeating = [name for name in first.column_names if _repeats(first.column(name))]
+        with pq.ParquetWriter(buffer, first.schema, compression="zstd", use_dictionary=repeating) as writer:
+            table: pa.Table | None = first
+            while table is not None:
+                writer.write_table(table)
+                rows += table.num_rows
+                table = None if enough is not None and buffer.tell() >= enough else next(groups, None)
+        yield buffer.getvalue(), rows
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    gathered: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            gathered.append(batch)
+        if sum(one.num_rows for one in gathered) >= GROUP_ROWS or sum(one.nbytes for one in gathered) >= GROUP_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered = []
+    if gathered:
+        yield pa.Table.from_batches(gathered)
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Whether values come so often that a dictionary of them pays; making one of keys takes longer than the rest."""
+    if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
+        return False
+    sample = column.slice(0, SAMPLE)
+    distinct: int = pc.count_distinct(sample, mode="all").as_py()
+    return distinct <= len(sample) // 4
