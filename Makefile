@@ -104,8 +104,8 @@ bench-quick: $(READY) java ## Compare with plain Structured Streaming in 5 minut
 	$(BIN)/python -m benchmarks.compare --quick
 
 .PHONY: bench
-bench: $(READY) java ## The same with large state, more batches and all Nexmark queries that both can do (an hour)
-	$(BIN)/python -m benchmarks.compare
+bench: $(READY) java ## The same with large state, more batches and all Nexmark queries that both can do (hours; ARGS=--resume goes on)
+	$(BIN)/python -m benchmarks.compare $(ARGS)
 
 .PHONY: bench-limits
 bench-limits: $(READY) java ## See how far Epochal is from what reading, shuffling and S3 alone allow

@@ -2,11 +2,12 @@
 
 Each side is a process: Epochal, and Structured Streaming with each of its two state stores. All run the same workloads,
 one at a time and in turns, on S3 without and with delay. Results are compared row by row. What was measured is kept if
-the run is interrupted.
+the run is interrupted, and another one can go on from there.
 
     make bench-quick
     make bench
     python -m benchmarks.compare --only 'windows.*' --delays 0
+    python -m benchmarks.compare --minutes 60; python -m benchmarks.compare --resume
 """
 
 import argparse
@@ -37,7 +38,7 @@ from benchmarks.figures import (
     figures,
 )
 from benchmarks.inputs import Input
-from benchmarks.report import BUILD, PAGES, conditions, write_json, write_page
+from benchmarks.report import BUILD, PAGES, conditions, listed, read_json, write_json, write_page
 from benchmarks.running import Bench, Failed, Measured
 from benchmarks.same_results import differences
 from benchmarks.session import spark_session
@@ -64,16 +65,20 @@ class Comparison:
         self._bench, self._arguments, self._report, self._console = bench, arguments, report, console
         self._turn = 0
         self._better: dict[str, str] = {}
+        self._load, self._began = conditions()["load"], time.monotonic()
 
     def do(self, cell: Cell) -> None:
         what, workload, delay = cell
         if workload.alone:
             self._bench.end()
         done = {COMPARE: self._compare, OVER_FLOOR: self._floor, CHECKPOINTS: self._overhead, KILL: self._recovery}
+        wrong = len(self._report.wrong)
         new = done[what](workload, delay)
         if workload.alone:
             self._bench.end()
         self._report.found += new
+        if len(self._report.wrong) == wrong:
+            self._report.done.append(key(cell))
         for one in new[:1]:
             self._console.print(told(one))
         self.save()
@@ -81,6 +86,10 @@ class Comparison:
     def save(self) -> None:
         write_json("results", [asdict(one) for one in self._report.every()])
         write_json("runs", self._report.runs)
+        write_json(kept_name(self._arguments), self._report.kept(listed(self._facts())))
+
+    def _facts(self) -> dict[str, Any]:
+        return sitting(self._arguments, self._load, time.monotonic() - self._began)
 
     def _kinds(self, workload: Workload) -> list[str]:
         """In turns: whoever is first in one cell is last in the next. A quick run goes on with the state store that was
@@ -195,6 +204,19 @@ class Comparison:
         ]
 
 
+def key(cell: Cell) -> str:
+    what, workload, delay = cell
+    return f"{what}: {workload.name}, {delay}"
+
+
+def kept_name(arguments: argparse.Namespace) -> str:
+    return f"kept-{'quick' if arguments.quick else 'whole'}-{arguments.scale:g}"
+
+
+def sitting(arguments: argparse.Namespace, load: float, seconds: float) -> dict[str, Any]:
+    return conditions(load_before=load, interval=f"{arguments.interval:g} s", took=f"{seconds:.0f} s")
+
+
 def _since(began: float, again: Measured, killed: int) -> tuple[float, float]:
     ends = again.took.ends
     return ends[0][1] - began, next((end for number, end in ends if number > killed), ends[-1][1]) - began
@@ -235,6 +257,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="begin nothing new after so many (no limit; quick: 5)")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that one run may take (600)")
     parser.add_argument("--scale", type=float, default=1.0, help="rows of each file, to try things out (1)")
+    parser.add_argument("--resume", action="store_true", help="go on where the last run of this kind has ended")
     arguments = parser.parse_args()
     arguments.interval = arguments.interval or (3.0 if arguments.quick else 10.0)
     arguments.minutes = arguments.minutes or (4.5 if arguments.quick else 1e9)
@@ -244,7 +267,7 @@ def parsed() -> argparse.Namespace:
 def run(arguments: argparse.Namespace, chosen: list[Workload], report: Report, console: Console) -> None:
     wanted: list[Delay] = [None if text == "local" else float(text) for text in arguments.delays.split(",")]
     began = time.monotonic()
-    todo = list(cells(chosen, wanted, quick=arguments.quick))
+    todo = [one for one in cells(chosen, wanted, quick=arguments.quick) if key(one) not in report.done]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
         tempfile.TemporaryDirectory(prefix="epochal-bench-") as directory,
@@ -253,7 +276,7 @@ def run(arguments: argparse.Namespace, chosen: list[Workload], report: Report, c
     ):
         home = Path(directory)
         bar = bars.add_task("writing input", total=len(todo))
-        write_inputs(chosen, home)
+        write_inputs([workload for _, workload, _ in todo], home)
         bench = Bench(home, server, quick=arguments.quick, scale=arguments.scale, limit=arguments.limit)
         comparison = Comparison(bench, arguments, report, console)
         try:
@@ -277,6 +300,8 @@ def main() -> int:
         raise SystemExit(f"no workload's name matches {arguments.only!r}")
     console = Console(width=None if sys.stdout.isatty() else 140)
     report = Report(chosen=chosen, quick=arguments.quick)
+    if arguments.resume and (kept := read_json(kept_name(arguments))):
+        report.take_up(kept)
     began, load = time.monotonic(), conditions()["load"]
     interrupted = False
     try:
@@ -286,7 +311,7 @@ def main() -> int:
     took = time.monotonic() - began
     for line in [*report.failed, *report.wrong]:
         console.print(f"[red]{line}[/red]", highlight=False)
-    facts: dict[str, Any] = conditions(load_before=load, interval=f"{arguments.interval:g} s", took=f"{took:.0f} s")
+    facts = sitting(arguments, load, took)
     name = "structured-streaming-quick" if arguments.quick else "structured-streaming"
     whole = arguments.scale == 1.0 and not arguments.only and not interrupted
     if whole and not report.wrong:

@@ -1,7 +1,7 @@
 """The page and the plot of the comparison with Structured Streaming."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.figures import Figure, means
@@ -12,7 +12,8 @@ from benchmarks.workloads import CPU, P50, ROWS, Delay, Workload
 
 @dataclass(slots=True)
 class Report:
-    """All that one run found. ``runs``: each side's, as it was measured."""
+    """All that was found. ``runs``: each side's, as it was measured. ``done``: the cells whose results were right.
+    ``sittings``: the conditions of earlier ones, if it was not all done in one."""
 
     chosen: Sequence[Workload]
     quick: bool
@@ -22,6 +23,24 @@ class Report:
     wrong: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     compared: int = 0
+    done: list[str] = field(default_factory=list)
+    sittings: list[str] = field(default_factory=list)
+
+    def kept(self, sitting: str) -> dict[str, Any]:
+        """What another sitting can go on with. What was wrong is to be done again."""
+        return {
+            "found": [asdict(one) for one in self.found],
+            "runs": self.runs,
+            "failed": self.failed,
+            "compared": self.compared,
+            "done": self.done,
+            "sittings": [*self.sittings, sitting],
+        }
+
+    def take_up(self, kept: dict[str, Any]) -> None:
+        self.found = [Figure(**one) for one in kept["found"]]
+        self.runs, self.failed, self.compared = kept["runs"], kept["failed"], kept["compared"]
+        self.done, self.sittings = kept["done"], kept["sittings"]
 
     def every(self) -> list[Figure]:
         delays = sorted({one.s3_delay_ms for one in self.found if one.s3_delay_ms is not None})
@@ -59,6 +78,11 @@ and bytes are from the first counted batch until all is committed. *Visible* is 
 them: with Epochal's next epoch, with Structured Streaming's batch. Each figure is from one run."""
 
 
+EARLIER = """Not all was done in one sitting; both sides of each ratio were. Conditions of the earlier ones:
+
+"""
+
+
 QUICK = """This is the short form: fewer rows, keys and batches than `make bench` has, checkpoints more often, so that
 some fall into the short time, and each query on one S3 only. Both state stores run where a workload comes first;
 where it comes again, only the better one. With so few batches, take these figures for a first look."""
@@ -74,6 +98,7 @@ def page(report: Report, conditions: dict[str, Any], *, picture: str) -> str:
         f"`make bench{'-quick' if quick else ''}` measures this and writes this page.\n{CONDITIONS}",
         *([QUICK] if quick else []),
         conditions_line(conditions),
+        *([EARLIER + "\n".join(f"- {one}" for one in report.sittings)] if report.sittings else []),
         f"The results of all workloads were compared row by row ({report.compared:,} rows), and are equal.",
         f"![Rows per second, Epochal to Structured Streaming]({picture})",
         f"## Goals: {len(goals) - len(missed)} of {len(goals)} met",

@@ -36,11 +36,20 @@ def write_page(name: str, text: str) -> Path:
     return path
 
 
+def read_json(name: str) -> Any:
+    """What :func:`write_json` wrote; None if there is nothing."""
+    path = BUILD / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
 def table(header: list[str], rows: list[list[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
+def listed(conditions: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in conditions.items())
+
+
 def conditions_line(found: dict[str, Any]) -> str:
-    shown = ", ".join(f"{key} {value}" for key, value in found.items())
-    return f"Conditions: {shown}. The machine is shared: ratios count, times do not."
+    return f"Conditions: {listed(found)}. The machine is shared: ratios count, times do not."

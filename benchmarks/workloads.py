@@ -77,10 +77,10 @@ def _quick(files: Files) -> list[Workload]:
 
 
 def _full(files: Files) -> list[Workload]:
-    events = nexmark_input(files(12, 250_000), load=2)
+    events = nexmark_input(files(24, 250_000), load=8)
     return [
         windows("windows, 200k keys, 1M rows a batch", files(36, 1_000_000), load=12, goals=MILLION, alone=True),
-        windows("windows, 5k rows a batch", files(50, 5_000), load=10, goals=SMALL, delays=(0.0, 30.0, None)),
+        windows("windows, 5k rows a batch", files(100, 5_000), load=60, goals=SMALL, delays=(0.0, 30.0, None)),
         *(nexmark_query(name, events, BOTH) for name in nexmark.STRUCTURED),
         paced(files(70, 5_000), load=10),
         updating(files(2, 1_000_000), files(25, 50_000), goal=2, alone=True),

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from benchmarks.compare import CHECKPOINTS, COMPARE, KILL, OVER_FLOOR, Cell, Comparison, cells
+from benchmarks.compare import CHECKPOINTS, COMPARE, KILL, OVER_FLOOR, Cell, Comparison, cells, key
 from benchmarks.comparison_page import Report, page, plot
 from benchmarks.figures import CAUGHT_UP, FLOOR, OVERHEAD, RECOVERY
+from benchmarks.report import read_json
 from benchmarks.running import Failed, Measured
 from benchmarks.sides import EPOCHAL, HDFS, ROCKSDB, Task, Took
 from benchmarks.workloads import P50, ROWS, Delay, Workload, workloads
@@ -71,7 +72,7 @@ class Run:
     def __init__(self, home: Path, odd: dict[str, str] | None = None, *, quick: bool = True) -> None:
         self.bench = PretendedBench(home, odd or {})
         self.report = Report(chosen=QUICK, quick=quick)
-        arguments = argparse.Namespace(quick=quick, interval=3.0)
+        arguments = argparse.Namespace(quick=quick, interval=3.0, scale=1.0)
         bench: Any = self.bench
         self._comparison = Comparison(bench, arguments, self.report, Console(quiet=True))
 
@@ -95,6 +96,22 @@ def test_results_are_as_promised_and_kept_after_every_cell(tmp_path: Path) -> No
     rows = next(one for one in first if one["metric"] == ROWS)
     assert (rows["s3_delay_ms"], rows["ratio"], rows["goal"], rows["met"]) == (0.0, 4.0, "≥ 4", True)
     assert len(run.do((COMPARE, LARGE, 30.0))) == 2 * len(first)
+
+
+def test_another_sitting_goes_on_with_what_was_right(tmp_path: Path) -> None:
+    run = Run(tmp_path, {ROCKSDB: "more rows"})
+    whole = replace(LARGE, until=None)
+    run.do((COMPARE, whole, 0.0))
+    right = Run(tmp_path)
+    right.do((COMPARE, SMALL, 0.0))
+    again = Report(chosen=QUICK, quick=True)
+    again.take_up(read_json("kept-quick-1"))
+    assert again.done == [key((COMPARE, SMALL, 0.0))]
+    assert again.found == right.report.found
+    assert again.runs == json.loads(json.dumps(right.report.runs))
+    assert not run.report.done
+    assert "earlier ones" in page(again, {}, picture="x.svg")
+    assert "earlier ones" not in page(right.report, {}, picture="x.svg")
 
 
 def test_sides_take_turns_and_a_quick_run_goes_on_with_the_better_store(tmp_path: Path) -> None:
