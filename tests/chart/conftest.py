@@ -8,7 +8,7 @@ from cluster.control_plane import ControlPlane
 from tests.chart.cluster import JOB_NAMESPACE, RELEASE_NAMESPACE, ChartCluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chart_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChartCluster]:
     with ControlPlane() as plane:
         cluster = ChartCluster(plane, tmp_path_factory.mktemp("helm"))

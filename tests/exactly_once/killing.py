@@ -26,6 +26,8 @@ from tests.support.small import WITHOUT_COMPILING
 ROOT = Path(__file__).parents[2]
 PARTITIONS = (2, 5, 3)
 IN_FLIGHT = (CheckpointState.IN_PROGRESS, CheckpointState.COMMITTING)
+OFTEN = 0.05
+"""Seconds between two looks at a driver: each costs both sides some milliseconds."""
 LONGEST_LIFE = 40.0
 """A generation that is to be killed in a checkpoint is killed so long after its start, in one or not."""
 
@@ -117,7 +119,7 @@ class KilledJob:
         while not (generation := self._alive_after(last)):
             if not self.running():
                 return False
-            time.sleep(0.02)
+            time.sleep(OFTEN)
         began = time.monotonic()
         if chance.random() < 0.65:
             # Epochs come before the first batch is through, and those are empty: most kills wait for rows.
@@ -126,7 +128,7 @@ class KilledJob:
         else:
             end = began + chance.uniform(0, LONGEST_LIFE)
             while time.monotonic() < end and self.running():
-                time.sleep(0.02)
+                time.sleep(OFTEN)
             state = self._state(generation)
         rows = self._rows(self._status(generation))
         if not self.running() or not self._kill(generation, whole=chance.random() < 0.5):
@@ -152,7 +154,7 @@ class KilledJob:
             if end is None and status and status.phase is DriverPhase.RUNNING:
                 # A start takes long on a busy machine; what is to be disturbed comes after it.
                 end = time.monotonic() + LONGEST_LIFE
-            time.sleep(0.01)
+            time.sleep(OFTEN)
         return self._state(generation)
 
     def _rows(self, status: DriverStatus | None) -> int:
@@ -206,7 +208,7 @@ class Watcher(threading.Thread):
         self.wrong: list[str] = []
 
     def run(self) -> None:
-        while not self._over.wait(0.05):
+        while not self._over.wait(OFTEN):
             self.look()
 
     def look(self) -> None:

@@ -23,7 +23,7 @@ from tests.support.local_job import LocalJob
 
 KILLS = int(os.environ.get("EPOCHAL_KILLS", "2"))
 SEED = int(os.environ.get("EPOCHAL_SEED", "27"))
-STEPS = 8 + 3 * KILLS
+STEPS = 5 + 3 * KILLS
 LONGEST = 480 + 60 * KILLS
 PARTITIONS = {"orders": 3, "payments": 2}
 

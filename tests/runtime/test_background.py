@@ -25,11 +25,19 @@ def test_all_is_done_in_the_order_in_which_it_came() -> None:
     assert done == ["first", "released", "second"]
 
 
-def test_with_nothing_to_wait_for_it_is_done_at_once() -> None:
+def test_when_no_more_is_taken_it_is_done_at_once() -> None:
     background = Background()
+    background.close()
     done: list[threading.Thread] = []
     background.after(lambda: done.append(threading.current_thread()))
     assert done == [threading.current_thread()]
+
+
+def test_what_fails_holds_nothing_up() -> None:
+    background, finished = Background(), threading.Event()
+    background.after(lambda: print(1 / 0))
+    background.after(finished.set)
+    assert finished.wait(10)
 
 
 def test_who_brings_too_much_waits() -> None:

@@ -308,10 +308,11 @@ class Aggregation:
         """What a batch adds to the state."""
         return frame if self.keeps_rows else self._added.aggregate(frame, self._groups)
 
-    def partial_with(self, *more: Column) -> Callable[[DataFrame], DataFrame]:
-        """:meth:`partial`, with more aggregates that are no state. Rows must not be kept."""
-        columns = Prepared([*self._partial, *more])
-        return lambda frame: columns.aggregate(frame, self._groups)
+    def partial_of(self, groups: list[Column], *more: Column) -> Callable[[DataFrame], DataFrame]:
+        """:meth:`partial` of rows that the groups are yet to be computed for, with more aggregates that are no state.
+        Rows must not be kept."""
+        computed, columns = Prepared(groups), Prepared([*self._partial, *more])
+        return lambda frame: columns.aggregate(frame, computed)
 
     def merged(self, partials: DataFrame) -> DataFrame:
         """Partials of the same groups made one. Rows that are kept stay as they are."""

@@ -83,8 +83,7 @@ class WindowOperator(Operator):
         count them they have to go through once."""
         assert self._table is not None
         assert self._partial is not None
-        partials = self._partial(frame.withColumn(PANE, self._pane))
-        held, seen = materialise(partials, self._metrics, without=_NEWEST)
+        held, seen = materialise(self._partial(frame), self._metrics, without=_NEWEST)
         ctx.note_input(rows=int(seen["input"] or 0), newest=seen["newest"])
         run = Run(held, rows=seen["rows"], min_time=seen["min_time"], max_time=seen["max_time"])
         if not seen["untimed"]:
@@ -119,7 +118,8 @@ class WindowOperator(Operator):
         paned = self._paned(frames[0])
         aggregation = self._aggregation = Aggregation([PANE, *self._keys], self._aggregates, paned, count_rows=True)
         if not aggregation.keeps_rows:
-            self._partial = aggregation.partial_with(self._newest)
+            groups = [self._pane.alias(PANE), *(F.col(key) for key in self._keys)]
+            self._partial = aggregation.partial_of(groups, self._newest)
         window = self._panes.columns(self._panes.end(F.col(PANE)))
         self._output = Prepared([*window, *(F.col(key) for key in self._keys), *aggregation.results()])
         return {MAIN: self._closed(aggregation.partial(paned), range(0)), LATE: frames[0]}

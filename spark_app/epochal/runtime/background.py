@@ -1,11 +1,14 @@
-"""What sinks compute while the next batch is read: windows that were closed need not hold up the rows that come."""
+"""What batches need not wait for: computing closed windows for sinks, and letting go of what tables dropped."""
 
+import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 MOST_WAITING = 2
 """So many jobs may wait or run; whoever comes with one more waits. State that they read is held until they are done."""
+
+logger = logging.getLogger(__name__)
 
 
 class Background:
@@ -14,28 +17,26 @@ class Background:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="background")
         self._room = threading.Semaphore(MOST_WAITING)
-        self._newest: Future[None] | None = None
-        self._lock = threading.Lock()
 
     def submit(self, job: Callable[[], None]) -> None:
         """``job`` does not raise."""
         self._room.acquire()
-        self._add(job).add_done_callback(lambda _: self._room.release())
+        self._pool.submit(job).add_done_callback(lambda _: self._room.release())
 
     def after(self, call: Callable[[], None]) -> None:
-        """Call when all that came before is done: now, if there is nothing."""
-        with self._lock:
-            idle = self._newest is None or self._newest.done()
-        if idle:
-            call()
-        else:
-            self._add(call)
+        """Call when all that came before is done, however much waits; at once, when no more is taken."""
+
+        def guarded() -> None:
+            try:
+                call()
+            except Exception:
+                logger.warning("Letting go failed", exc_info=True)
+
+        try:
+            self._pool.submit(guarded)
+        except RuntimeError:
+            guarded()
 
     def close(self) -> None:
         """Take no more. What is there is still done, or fails: somebody may wait for it."""
         self._pool.shutdown(wait=False)
-
-    def _add(self, job: Callable[[], None]) -> "Future[None]":
-        with self._lock:
-            self._newest = self._pool.submit(job)
-            return self._newest

@@ -61,7 +61,7 @@ class BatchScope:
 
     def __exit__(self, *_: object) -> None:
         if self.dropped:
-            # What goes on in the background may still read it.
+            # What goes on in the background may still read it; and the next batch need not wait for it.
             self.background.after(self._release)
 
     def _release(self) -> None:
