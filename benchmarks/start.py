@@ -37,14 +37,17 @@ STEPS = {
     "its process begins": "scheduler, kubelet, containerd",
     "Python listens": "imports",
     "Spark is up": "the JVM",
-    "the job runs": "describing the pipeline, claiming the generation, restoring",
-    ROWS: "an executor if there is one, the first batch",
+    "its generation is claimed": "describing the pipeline, asking the store",
+    "the job runs": "executors if there are some, Python workers, restoring",
+    ROWS: "the first batch",
 }
 """One after the other; each with what happens until it is done."""
 
 LINES = {
     "Control server listens": "Python listens",
     " is up, checkpoints use": "Spark is up",
+    "Starting empty": "its generation is claimed",
+    "Restoring epoch": "its generation is claimed",
     "Running: its sources": "the job runs",
     "First rows of source": ROWS,
     " is ready": EPOCH,
@@ -74,9 +77,8 @@ class Pods:
             self.made.setdefault(event["object"].metadata.name, time.time())
 
 
-def measure(job: LiveJob, pods: Pods, cause: Callable[[], Any]) -> dict[str, float]:
+def measure(job: LiveJob, pods: Pods, generation: int, cause: Callable[[], Any]) -> dict[str, float]:
     """Seconds from ``cause`` to each step of the generation that follows."""
-    generation = job.generation + 1
     began = time.time()
     cause()
     while not (job.generation >= generation and job.status.get("phase") == "Running"):
@@ -107,13 +109,13 @@ def one_round(cluster: Cluster, number: int, *, executors: int) -> dict[str, dic
         del job.spec["executor"]
         job.spec["sparkConf"] = {"spark.master": "local[1]"}
     pods = Pods(job)
-    found = {"kubectl apply": measure(job, pods, job.apply)}
+    found = {"kubectl apply": measure(job, pods, 1, job.apply)}
     for name, cause in {
         "kill -9 of the driver": lambda: kill_driver_process(job),
         "driver pod deleted": lambda: job.kubectl("delete", "pod", job.driver, "--grace-period=0", "--force"),
     }.items():
         job.wait_epochs(2)
-        found[name] = measure(job, pods, cause)
+        found[name] = measure(job, pods, job.generation + 1, cause)
     job.delete()
     return found
 

@@ -38,6 +38,7 @@ from epochal.runtime.checkpointer import POOL
 from epochal.runtime.control_server import ControlServer
 from epochal.runtime.engine import MISCONFIGURED, Engine
 from epochal.runtime.errors import PipelineError, told
+from epochal.runtime.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ SPARK_DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
+    # A job waits for its executors when it needs them (runtime/executors.py): until then there is other work to do.
+    "spark.scheduler.minRegisteredResourcesRatio": "0",
     "spark.sql.session.timeZone": "UTC",
     # Plans of micro-batches are all alike: there is nothing to learn while one runs, and runs keep their partitioning.
     "spark.sql.adaptive.enabled": "false",
@@ -125,9 +128,10 @@ def _run(engine: Engine, config: DriverConfig) -> None:
     spark: SparkSession | None = None
     try:
         spark = spark_session(config)
+        warming = warm_up(spark)
         pipeline = Pipeline(spark, config.storage, config.pipeline.parameters)
         describe(pipeline, config.pipeline)
-        engine.run(spark, pipeline.graph)
+        engine.run(spark, pipeline.graph, warming)
     except MISCONFIGURED as error:
         engine.fail(EXIT_MISCONFIGURED, str(error))
     except Exception as error:

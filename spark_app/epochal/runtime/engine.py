@@ -36,6 +36,7 @@ from epochal.runtime.background import Background
 from epochal.runtime.checkpointer import Checkpointer, JobIdentity
 from epochal.runtime.epoch_run import now_micros
 from epochal.runtime.errors import OperatorError, PipelineError, UnreadableStateError
+from epochal.runtime.executors import await_executors
 from epochal.runtime.graph import Graph
 from epochal.runtime.metrics import DriverMetrics, Snapshot
 from epochal.runtime.operator import PENDING, JobRef, OperatorContext, SinkOperator
@@ -44,7 +45,6 @@ from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableManager
 from epochal.runtime.tables import check_replicas, union
 from epochal.runtime.task import Edge, Task
-from epochal.runtime.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class Engine:
         self._job: JobRef | None = None
         self._checkpointer: Checkpointer | None = None
         self._background = Background()
+        self._warming: threading.Thread | None = None
         self._ended = threading.Event()
         self.last_report_read = threading.Event()
         self._claim = uuid.uuid4().hex
@@ -81,8 +82,10 @@ class Engine:
 
     # --- a generation's life ---
 
-    def run(self, spark: SparkSession, graph: Graph) -> int:
-        """Start, run until stopped, failed or fenced, and say how it ended: one of the exit codes."""
+    def run(self, spark: SparkSession, graph: Graph, warming: threading.Thread | None = None) -> int:
+        """Start, run until stopped, failed or fenced, and say how it ended: one of the exit codes. Sources wait for
+        ``warming``."""
+        self._warming = warming
         try:
             self._start(spark, graph)
             # Not by this thread: a tick may have to wait for an epoch's alignment, and an end must not wait for it.
@@ -129,7 +132,6 @@ class Engine:
         # Step 1
         graph.check(spark)
         check_replicas(spark)
-        warming = warm_up(spark)
         self._edges = graph.edges()
         # Step 2
         store = store_of(config.storage)
@@ -142,6 +144,7 @@ class Engine:
         name = f"{config.namespace}/{config.job}"
         self._job = JobRef(name=name, generation=config.generation, newest_epoch=given_out)
         # Step 3
+        await_executors(spark)
         persistence = Persistence(spark, config.storage, self._paths, config.generation)
         resolved = self._restore(spark, graph, persistence, resolved)
         if resolved is None:
@@ -166,7 +169,8 @@ class Engine:
             on_ended=self.metrics.checkpoint,
         )
         # Step 5
-        warming.join()
+        if self._warming is not None:
+            self._warming.join()
         for source in self._sources():
             source.start(self._on_error, self.metrics.batch)
         self._newest_number, self._restored = newest, manifest.epoch if manifest else NO_EPOCH

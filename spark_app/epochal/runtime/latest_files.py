@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from epochal.runtime.errors import NOT_HERE
+from epochal.runtime.one_row import one_row
 
 HASH = "__hash"
 """The column that files are sorted by."""
@@ -104,7 +105,7 @@ def filing(place: Place, run: int) -> Step:
             for batch in _sorted_slices(_at_home(batches)):
                 writer.add(batch.select([HASH, *(name for name in batch.schema.names if name != HASH)]))
                 rows += batch.num_rows
-        yield pa.RecordBatch.from_pydict({"rows": [rows]})
+        yield one_row(rows=rows)
 
     return file
 
@@ -168,7 +169,7 @@ def merging(place: Place, runs: Sequence[int], into: int, key: str, keep: "Keep 
                 kept = batch if keep is None else keep(batch)
                 writer.add(kept)
                 rows += kept.num_rows
-        yield pa.RecordBatch.from_pydict({"rows": [rows]})
+        yield one_row(rows=rows)
 
     return merge
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from epochal.runtime.observed import Metrics
+from epochal.runtime.one_row import one_row
 from epochal.runtime.parquet import parquet_files
 from epochal.runtime.tables import Run, materialise
 
@@ -33,7 +34,7 @@ def packed_run(frame: DataFrame) -> Run:
 
 def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for data, rows in parquet_files(batches, enough=FILE_BYTES):
-        yield pa.RecordBatch.from_pydict({"file": pa.array([data], pa.binary()), "rows": [rows]})
+        yield one_row(file=data, rows=rows)
 
 
 def unpacked(batch: pa.RecordBatch) -> Iterator[tuple[bytes, int]]:

@@ -21,6 +21,7 @@ from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.store import Exists, Store, StoreOptions, open_store
 from epochal.runtime.errors import PipelineError, UnreadableStateError, told
 from epochal.runtime.latest_table import LatestTable
+from epochal.runtime.one_row import one_row
 from epochal.runtime.packed import unpacked
 from epochal.runtime.parquet import as_parquet
 from epochal.runtime.table_manager import LoadRun, RestoreRun
@@ -177,7 +178,7 @@ def _put(storage: StorageConfig, paths: JobPaths, name: StateName, data: bytes, 
     target = paths.state_object(name)
     if isinstance(store_of(storage).create(target, data), Exists):
         raise StoreError(storage.uri, f"{target} exists already, with other content")
-    return pa.RecordBatch.from_pydict({"object": [target], "rows": [rows], "bytes": [len(data)]})
+    return one_row(object=target, rows=rows, bytes=len(data))
 
 
 def _reader(storage: StorageConfig) -> Step:

@@ -31,6 +31,4 @@ def _warm_up(spark: SparkSession) -> None:
 
 
 def _ready(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    # Python's lists make Arrow look for pandas, whose import takes a worker longer than all the others.
-    pa.RecordBatch.from_pydict({"id": [0]})
     yield from batches

@@ -1,0 +1,25 @@
+"""Waiting for executors, where it matters: state stays where it is first put, so most of them should be there then.
+
+Spark would wait for them before it does anything; a job is described and its generation claimed meanwhile.
+"""
+
+import math
+import time
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+SHARE = 0.8
+"""Of all executors: Spark's own measure on Kubernetes."""
+
+LONGEST_WAIT = 30.0
+"""Seconds; as Spark. Then the job begins with those that are there, and its tasks wait for the first."""
+
+
+def await_executors(spark: SparkSession) -> None:
+    wanted = math.ceil(SHARE * int(spark.sparkContext.getConf().get("spark.executor.instances") or 0))
+    context: Any = spark.sparkContext._jsc
+    deadline = time.monotonic() + LONGEST_WAIT
+    # The driver is among those that hold blocks.
+    while wanted and context.sc().getExecutorMemoryStatus().size() - 1 < wanted and time.monotonic() < deadline:
+        time.sleep(0.05)
