@@ -70,15 +70,12 @@ def test_what_comes_out_does_not_depend_on_how_it_waited(spark: SparkSession, fi
 
 
 def test_windows_that_are_over_are_packed_too(spark: SparkSession, files: Files, tmp_path: Path) -> None:
-    def out(name: str) -> str:
-        return str(tmp_path / name)
-
     job = LocalJob(
         spark,
         lambda p: (
             files.read(p, bounded=True)
             .window("counts", size="10 seconds", keys=["id"], aggregates={"n": F.count("*")})
-            .to_parquet("out", out("out"))
+            .to_parquet("out", str(tmp_path / "out"))
         ),
         tmp_path,
     )

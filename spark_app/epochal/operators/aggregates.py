@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.latest_files import Sum, add_any, add_checked, greatest, least
-from epochal.runtime.prepared import Prepared
+from epochal.runtime.prepared import Prepared, active_context
 
 Columns = dict[str, Column]
 
@@ -60,20 +60,12 @@ def _function(column: Column) -> tuple[str, list[Column], bool] | None:
         node = node.child()
     if node.getClass().getSimpleName() != "UnresolvedFunction":
         return None
-    jvm = _jvm()
+    jvm = active_context()._jvm
     arguments = [
         _column(jvm.org.apache.spark.sql.Column(node.arguments().apply(index)))
         for index in range(node.arguments().size())
     ]
     return str(node.functionName()).lower(), arguments, bool(node.isDistinct())
-
-
-def _jvm() -> Any:
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
-    assert context is not None
-    return context._jvm
 
 
 def _column(java: Any) -> Column:

@@ -15,7 +15,7 @@ from epochal.runtime.parquet import parquet_files
 from epochal.runtime.tables import Run, materialise
 
 MANY = 50_000
-"""Fewer rows are not worth a file of their own: those of several batches become one."""
+"""Fewer rows are one object, and several batches of them, too: a request costs more than the parallelism brings."""
 
 FILE_BYTES = 16 * 1024 * 1024
 """A file is a value of a row to Spark: large ones are hard to find room for."""

@@ -20,15 +20,13 @@ from epochal.protocol.errors import TRANSIENT, StoreError
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.store import Exists, Store, StoreOptions, open_store
 from epochal.runtime.errors import PipelineError, UnreadableStateError, told
+from epochal.runtime.latest_files import Step
 from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.one_row import one_row
-from epochal.runtime.packed import unpacked
+from epochal.runtime.packed import MANY, unpacked
 from epochal.runtime.parquet import as_parquet
 from epochal.runtime.table_manager import LoadRun, RestoreRun
 from epochal.runtime.tables import Run, earliest, latest, union
-
-SMALL_RUN = 50_000
-"""Runs of fewer rows become one object: a request costs more than the parallelism brings."""
 
 TASK_ROWS = 500_000
 """Several runs are written by fewer tasks than they have partitions: starting one takes as long as 50,000 rows."""
@@ -82,7 +80,7 @@ class Persistence:
         """How many at most write these."""
         cores: int = self._spark.sparkContext.defaultParallelism
         rows, packed = sum(run.rows for run in runs), sum(run.packed or 0 for run in runs)
-        return 1 if rows < SMALL_RUN else max(cores, packed // TASK_BYTES if packed else rows // TASK_ROWS)
+        return 1 if rows < MANY else max(cores, packed // TASK_BYTES if packed else rows // TASK_ROWS)
 
     def read(self, stored: StoredRun, epoch: Epoch, partitioned_by: list[str] | None = None) -> Run:
         """Bring a stored run back, spread over as many partitions as there are cores now.
@@ -139,10 +137,6 @@ def stored(runs: list[Run]) -> tuple[StoredRun, ...]:
         same = list(group)
         found.append(StoredRun(parts=parts or (), min_time=earliest(same), max_time=latest(same)))
     return tuple(found)
-
-
-Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What a task does."""
 
 
 def _writer(storage: StorageConfig, paths: JobPaths, name: StateName) -> Step:
