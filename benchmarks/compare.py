@@ -64,7 +64,6 @@ class Comparison:
     def __init__(self, bench: Bench, arguments: argparse.Namespace, report: Report, console: Console) -> None:
         self._bench, self._arguments, self._report, self._console = bench, arguments, report, console
         self._turn = 0
-        self._better: dict[str, str] = {}
         self._load, self._began = conditions()["load"], time.monotonic()
 
     def do(self, cell: Cell) -> None:
@@ -92,11 +91,11 @@ class Comparison:
         return sitting(self._arguments, self._load, time.monotonic() - self._began)
 
     def _kinds(self, workload: Workload) -> list[str]:
-        """In turns: whoever is first in one cell is last in the next. A quick run goes on with the state store that was
-        the better one at first; a paced input with that of the small batches, which are the same query."""
+        """In turns: whoever is first in one cell is last in the next. Where a workload comes again, only the state store
+        that was the better one at first does; a paced input has that of the small batches, which are the same query."""
         kinds = [EPOCHAL, ROCKSDB] if workload.stateless else [EPOCHAL, *STRUCTURED]
-        known = self._better.get(SMALL if workload.pace or workload.name.startswith(SMALL) else workload.name)
-        if self._arguments.quick and known is not None:
+        known = self._report.better.get(SMALL if workload.pace or workload.name.startswith(SMALL) else workload.name)
+        if known is not None:
             kinds = [EPOCHAL, known]
         self._turn += 1
         return kinds if self._turn % 2 else kinds[::-1]
@@ -140,7 +139,7 @@ class Comparison:
             self._console.print(f"{workload.name}{after}: {ratio:.2f} times the rows per second of {kind}")
         chosen = best(workload, theirs)
         if chosen is not None:
-            self._better[SMALL if workload.name.startswith(SMALL) else workload.name] = chosen
+            self._report.better[SMALL if workload.name.startswith(SMALL) else workload.name] = chosen
         return ours, None if chosen is None else theirs[chosen]
 
     def _floor(self, workload: Workload, delay: Delay) -> list[Figure]:
