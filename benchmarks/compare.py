@@ -64,6 +64,7 @@ class Comparison:
     def __init__(self, bench: Bench, arguments: argparse.Namespace, report: Report, console: Console) -> None:
         self._bench, self._arguments, self._report, self._console = bench, arguments, report, console
         self._turn = 0
+        self._floors: dict[str, Measured | Failed] = {}
         self._load, self._began = conditions()["load"], time.monotonic()
 
     def do(self, cell: Cell) -> None:
@@ -91,8 +92,8 @@ class Comparison:
         return sitting(self._arguments, self._load, time.monotonic() - self._began)
 
     def _kinds(self, workload: Workload) -> list[str]:
-        """In turns: whoever is first in one cell is last in the next. Where a workload comes again, only the state store
-        that was the better one at first does; a paced input has that of the small batches, which are the same query."""
+        """In turns: whoever is first in one cell is last in the next. Where a workload comes again, only the state
+        store that was the better one at first does; a paced input has that of the small batches, the same query."""
         kinds = [EPOCHAL, ROCKSDB] if workload.stateless else [EPOCHAL, *STRUCTURED]
         known = self._report.better.get(SMALL if workload.pace or workload.name.startswith(SMALL) else workload.name)
         if known is not None:
@@ -143,10 +144,12 @@ class Comparison:
         return ours, None if chosen is None else theirs[chosen]
 
     def _floor(self, workload: Workload, delay: Delay) -> list[Figure]:
-        """A stream that reads the same files and drops the rows, with its progress on local disk."""
-        task = replace(self._bench.task(ROCKSDB, workload, None, None), floor=True)
-        result = self._bench.run(ROCKSDB, workload, None, task)
-        self._bench.forget(task)
+        """A stream that reads the same files and drops the rows, with its progress on local disk: once a workload."""
+        result = self._floors.get(workload.name)
+        if result is None:
+            task = replace(self._bench.task(ROCKSDB, workload, None, None), floor=True)
+            result = self._floors[workload.name] = self._bench.run(ROCKSDB, workload, None, task)
+            self._bench.forget(task)
         ours = [one for one in self._report.found if one.workload == workload.name and one.metric == P50]
         if isinstance(result, Failed):
             self._report.wrong.append(f"{workload.name}: the stream that only reads failed: {result.why}")
@@ -299,7 +302,9 @@ def main() -> int:
         raise SystemExit(f"no workload's name matches {arguments.only!r}")
     console = Console(width=None if sys.stdout.isatty() else 140)
     report = Report(chosen=chosen, quick=arguments.quick)
-    if arguments.resume and (kept := read_json(kept_name(arguments))):
+    name = "structured-streaming-quick" if arguments.quick else "structured-streaming"
+    kept = read_json(kept_name(arguments)) or (read_json(name, directory=PAGES) if arguments.scale == 1.0 else None)
+    if arguments.resume and kept:
         report.take_up(kept)
     began, load = time.monotonic(), conditions()["load"]
     interrupted = False
@@ -311,11 +316,11 @@ def main() -> int:
     for line in [*report.failed, *report.wrong]:
         console.print(f"[red]{line}[/red]", highlight=False)
     facts = sitting(arguments, load, took)
-    name = "structured-streaming-quick" if arguments.quick else "structured-streaming"
     whole = arguments.scale == 1.0 and not arguments.only and not interrupted
     if whole and not report.wrong:
         write_page(name, page(report, facts, picture=f"{name}.svg"))
         (PAGES / f"{name}.svg").write_text(plot(report.every()))
+        write_json(name, report.kept(listed(facts)), directory=PAGES)
     else:
         write_json("summary", {"conditions": facts, "failed": report.failed, "wrong": report.wrong})
     said = "interrupted: " if interrupted else ""

@@ -48,7 +48,7 @@ def nexmark_input(sizes: tuple[int, ...], *, load: int) -> Input:
 
 
 def nexmark_of(sizes: tuple[int, ...]) -> Nexmark:
-    return Nexmark(seed=1, events_per_second=max(sizes[0] // NEXMARK_SECONDS, 1))
+    return Nexmark(seed=1, events_per_second=max(max(sizes) // NEXMARK_SECONDS, 1))
 
 
 def keyed_input(

@@ -22,8 +22,8 @@ def conditions(**more: Any) -> dict[str, Any]:
     }
 
 
-def write_json(name: str, document: dict[str, Any] | list[Any]) -> Path:
-    path = BUILD / f"{name}.json"
+def write_json(name: str, document: dict[str, Any] | list[Any], *, directory: Path = BUILD) -> Path:
+    path = directory / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")
     return path
@@ -36,9 +36,9 @@ def write_page(name: str, text: str) -> Path:
     return path
 
 
-def read_json(name: str) -> Any:
+def read_json(name: str, *, directory: Path = BUILD) -> Any:
     """What :func:`write_json` wrote; None if there is nothing."""
-    path = BUILD / f"{name}.json"
+    path = directory / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 

@@ -65,14 +65,17 @@ def _files(scale: float) -> Files:
 
 
 def _quick(files: Files) -> list[Workload]:
-    events = nexmark_input(files(3, 250_000), load=1)
+    """Batches to warm up are small, and many: the JVM compiles what is called often."""
+    events = nexmark_input(files(12, 50_000) + files(3, 250_000), load=12)
+    million = files(16, 200_000) + files(4, 1_000_000)
     return [
-        windows("windows, 200k keys, 1M rows a batch", files(3, 1_000_000), load=1, goals=MILLION),
-        windows("windows, 5k rows a batch", files(7, 5_000), load=2, goals=SMALL, delays=(0.0, 30.0, None)),
-        paced(files(25, 5_000), load=4, delays=(0.0,)),
-        updating(files(2, 100_000), files(5, 50_000), goal=2, delays=(0.0,)),
-        deduplicating(files(2, 100_000), files(5, 50_000), delays=(0.0,)),
+        windows("windows, 200k keys, 1M rows a batch", million, load=16, goals=MILLION),
+        windows("windows, 5k rows a batch", files(60, 5_000), load=40, goals=SMALL, delays=(None,)),
+        windows("windows, 5k rows a batch, on S3", files(12, 5_000), load=4, goals=SMALL, delays=(0.0, 30.0)),
+        paced(files(16, 5_000), load=3, delays=(0.0,)),
+        updating(files(2, 100_000), files(12, 50_000), load=8, goal=2, delays=(0.0,)),
         *(nexmark_query(name, events, (0.0,)) for name in nexmark.QUICK),
+        deduplicating(files(2, 100_000), files(12, 50_000), load=8, delays=(0.0,)),
     ]
 
 
@@ -145,14 +148,16 @@ def paced(sizes: tuple[int, ...], *, load: int, delays: tuple[Delay, ...] = BOTH
 
 
 def updating(
-    load: tuple[int, ...],
+    first: tuple[int, ...],
     touched: tuple[int, ...],
     *,
     goal: float,
+    load: int = 1,
     delays: tuple[Delay, ...] = BOTH,
     alone: bool = False,
 ) -> Workload:
-    """Count and sum per key, so far: first every key once, then batches that touch some of them."""
+    """Count and sum per key, so far: first every key once, then batches that touch some of them, of which the first
+    ``load`` are not measured."""
 
     def epochal(p: Pipeline, frame: DataFrame) -> Stream:
         events = p.source("events", frame, event_time="ts", delay=DELAY, bounded=True)
@@ -162,10 +167,10 @@ def updating(
     def structured(frame: DataFrame) -> DataFrame:
         return frame.groupBy("key").agg(F.count("*").alias("n"), F.sum("value").alias("total"))
 
-    keys = sum(load)
+    keys = sum(first)
     return Workload(
         name=f"updating aggregate, {keys:,} keys",
-        input=keyed_input(f"updating-{keys}", load + touched, keys=keys, load=len(load) + 1, every=len(load)),
+        input=keyed_input(f"updating-{keys}", first + touched, keys=keys, load=len(first) + load, every=len(first)),
         epochal=epochal,
         structured=structured,
         updates=(["key"], "n"),
@@ -179,9 +184,15 @@ def updating(
 
 
 def deduplicating(
-    load: tuple[int, ...], later: tuple[int, ...], *, delays: tuple[Delay, ...] = BOTH, alone: bool = False
+    first: tuple[int, ...],
+    later: tuple[int, ...],
+    *,
+    load: int = 1,
+    delays: tuple[Delay, ...] = BOTH,
+    alone: bool = False,
 ) -> Workload:
-    """Each id once, for ever: first so many new ones, then batches of which half was seen."""
+    """Each id once, for ever: first so many new ones, then batches of which half was seen, of which the first ``load``
+    are not measured."""
 
     def epochal(p: Pipeline, frame: DataFrame) -> Stream:
         events = p.source("events", frame, event_time="ts", delay=DELAY, bounded=True)
@@ -191,10 +202,10 @@ def deduplicating(
     def structured(frame: DataFrame) -> DataFrame:
         return frame.select("key").dropDuplicates(["key"])
 
-    ids = sum(load)
+    ids = sum(first)
     return Workload(
         name=f"deduplication, {ids:,} ids",
-        input=keyed_input(f"ids-{ids}", load + later, keys=2 * ids, load=len(load) + 1, every=len(load)),
+        input=keyed_input(f"ids-{ids}", first + later, keys=2 * ids, load=len(first) + load, every=len(first)),
         epochal=epochal,
         structured=structured,
         goals={(ROWS, 0.0): 1.5, (ROWS, 30.0): 1.5},
