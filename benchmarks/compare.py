@@ -65,6 +65,7 @@ class Comparison:
         self._bench, self._arguments, self._report, self._console = bench, arguments, report, console
         self._turn = 0
         self._floors: dict[str, Measured | Failed] = {}
+        self._warm: set[str] = set()
         self._load, self._began = conditions()["load"], time.monotonic()
 
     def do(self, cell: Cell) -> None:
@@ -104,6 +105,9 @@ class Comparison:
     def _compare(self, workload: Workload, delay: Delay) -> list[Figure]:
         kinds = self._kinds(workload)
         self._bench.start(kinds)
+        if workload.name in self._warm and not workload.alone:
+            workload = workload.again()
+        self._warm.add(workload.name)
         interval = PACED_INTERVAL if workload.pace else self._arguments.interval
         tasks = {kind: self._bench.task(kind, workload, delay, interval) for kind in kinds}
         results = {kind: self._bench.run(kind, workload, delay, task) for kind, task in tasks.items()}
@@ -239,13 +243,13 @@ def cells(chosen: list[Workload], wanted: list[Delay], *, quick: bool) -> Iterat
         yield from ((KILL, workload, delay) for delay in delays)
 
 
-def write_inputs(chosen: list[Workload], home: Path) -> None:
-    """Where that needs Spark, by one of their own, which is gone before anything is measured."""
-    inputs: dict[str, Input] = {workload.input.name: workload.input for workload in chosen}
-    spark = spark_session("bench-inputs") if any(one.by_spark for one in inputs.values()) else None
-    for name, one in inputs.items():
-        (home / name).mkdir()
-        one.write(spark, home / name, one)
+def write_input(given: Input, home: Path) -> None:
+    """When it is first needed. Where that takes Spark, by one of its own, which is gone before anything is measured."""
+    if (home / given.name).exists():
+        return
+    (home / given.name).mkdir()
+    spark = spark_session("bench-inputs") if given.by_spark else None
+    given.write(spark, home / given.name, given)
     if spark is not None:
         spark.stop()
 
@@ -277,8 +281,7 @@ def run(arguments: argparse.Namespace, chosen: list[Workload], report: Report, c
         Progress(*columns, console=console, transient=True) as bars,
     ):
         home = Path(directory)
-        bar = bars.add_task("writing input", total=len(todo))
-        write_inputs([workload for _, workload, _ in todo], home)
+        bar = bars.add_task("", total=len(todo))
         bench = Bench(home, server, quick=arguments.quick, scale=arguments.scale, limit=arguments.limit)
         comparison = Comparison(bench, arguments, report, console)
         try:
@@ -287,6 +290,7 @@ def run(arguments: argparse.Namespace, chosen: list[Workload], report: Report, c
                 if time.monotonic() - began > arguments.minutes * 60:
                     report.skipped.append(f"{cell[1].name}, {cell[0]}")
                 else:
+                    write_input(cell[1].input, home)
                     comparison.do(cell)
                 bars.advance(bar)
         finally:

@@ -76,10 +76,11 @@ update mode goes to local disk, because a plain Parquet write to s3a renames. It
 always does.
 
 Each side is one process with 4 GB of heap and 2 cores. The first batches of every run fill the state and warm up the
-JVM, and are not counted, on any side. Rows per second are of the batches after these, with Epochal's checkpoints among
-them; *until all is committed* also has the last checkpoint, and for Epochal the closing of all windows. CPU, requests
-and bytes are from the first counted batch until all is committed. *Visible* is when a reader of the results can see
-them: with Epochal's next epoch, with Structured Streaming's batch. Each figure is from one run."""
+JVM, and are not counted, on any side; those that only warm it up are left out where a process runs a workload again.
+Rows per second are of the batches after these, with Epochal's checkpoints among them; *until all is committed* also
+has the last checkpoint, and for Epochal the closing of all windows. CPU, requests and bytes are from the first
+counted batch until all is committed. *Visible* is when a reader of the results can see them: with Epochal's next
+epoch, with Structured Streaming's batch. Each figure is from one run."""
 
 
 EARLIER = """Not all was done in one sitting; both sides of each ratio were. Conditions of the earlier ones:

@@ -22,7 +22,8 @@ NEXMARK_SECONDS = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
     """Parquet files, one a micro-batch; ``write`` makes them. The first ``load`` are not measured: they fill the state,
-    and let the JVM compile what the rest will run. ``by_spark``: it cannot be written without."""
+    and let the JVM compile what the rest will run. ``by_spark``: it cannot be written without. ``after``: it has the
+    files of another one that come after so many."""
 
     name: str
     sizes: tuple[int, ...]
@@ -30,6 +31,7 @@ class Input:
     write: Callable[[SparkSession | None, Path, "Input"], None]
     load: int = 0
     by_spark: bool = False
+    after: int = 0
 
     @property
     def rows(self) -> int:

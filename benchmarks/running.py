@@ -205,10 +205,19 @@ class Bench:
         self._server.make_bucket(bucket)
         root = work.as_uri() if delay is None else f"{'s3' if kind == EPOCHAL else 's3a'}://{bucket}"
         return Task(
-            workload=workload.name, quick=self._quick, scale=self._scale, input=str(self._home / workload.input.name),
+            workload=workload.name, quick=self._quick, scale=self._scale, input=str(self._input(workload)),
             store=f"{root}/checkpoints", output=f"{root}/out", work=str(work), endpoint=None, region=None,
-            interval=interval,
+            interval=interval, again=bool(workload.input.after),
         )  # fmt: skip
+
+    def _input(self, workload: Workload) -> Path:
+        directory = self._home / workload.input.name
+        if workload.input.after and not directory.exists():
+            directory.mkdir()
+            whole = self._home / workload.input.name.removesuffix("-again")
+            for path in sorted(whole.glob("*.parquet"))[workload.input.after :]:
+                os.link(path, directory / path.name)
+        return directory
 
     def run(self, kind: str, workload: Workload, delay: Delay, task: Task) -> Measured | Failed:
         self.start([kind])

@@ -38,7 +38,8 @@ READY, ANSWER = "READY", "ANSWER "
 class Task:
     """``store`` is where checkpoints go, ``output`` where results go; both as the side's own client writes them.
     ``interval``: seconds between Epochal's checkpoints, None for one at the end only. ``kill_after`` so many batches
-    the side kills itself; with ``generation`` 2 it goes on where the killed one was. ``floor``: only read."""
+    the side kills itself; with ``generation`` 2 it goes on where the killed one was. ``floor``: only read. ``again``:
+    without what only warms up."""
 
     workload: str
     quick: bool
@@ -53,6 +54,7 @@ class Task:
     kill_after: int | None = None
     generation: int = 1
     floor: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +100,7 @@ def main() -> int:
 
 def run(spark: SparkSession, side: str, task: Task) -> Took:
     workload = next(one for one in workloads(quick=task.quick, scale=task.scale) if one.name == task.workload)
-    return run_workload(spark, side, workload, task)
+    return run_workload(spark, side, workload.again() if task.again else workload, task)
 
 
 def run_workload(spark: SparkSession, side: str, workload: Workload, task: Task) -> Took:

@@ -4,7 +4,7 @@ Structured Streaming's side says what an experienced user would write, so that n
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -36,7 +36,8 @@ class Workload:
     of Structured Streaming's figure, by metric and delay.
 
     ``stateless``: no state store takes part, so Structured Streaming is run once. ``pace``: a file comes every so many
-    seconds, instead of all being there. ``alone``: in processes of its own, so that its memory is its own."""
+    seconds, instead of all being there. ``alone``: in processes of its own, so that its memory is its own. ``warm_up``:
+    so many of the first files only warm up the JVM, and fill no state that the others need."""
 
     name: str
     input: Input
@@ -50,6 +51,13 @@ class Workload:
     stateless: bool = False
     pace: float | None = None
     alone: bool = False
+    warm_up: int = 0
+
+    def again(self) -> "Workload":
+        """The same in a process that has run it before."""
+        given = self.input
+        left = replace(given, sizes=given.sizes[self.warm_up :], load=given.load - self.warm_up)
+        return replace(self, input=replace(left, name=f"{given.name}-again", after=self.warm_up))
 
 
 def workloads(*, quick: bool, scale: float = 1.0) -> list[Workload]:
@@ -66,12 +74,11 @@ def _files(scale: float) -> Files:
 
 def _quick(files: Files) -> list[Workload]:
     """Batches to warm up are small, and many: the JVM compiles what is called often."""
-    events = nexmark_input(files(12, 50_000) + files(3, 250_000), load=12)
-    million = files(16, 200_000) + files(4, 1_000_000)
+    events = nexmark_input(files(8, 50_000) + files(3, 250_000), load=8)
+    million = files(8, 100_000) + files(3, 1_000_000)
     return [
-        windows("windows, 200k keys, 1M rows a batch", million, load=16, goals=MILLION),
-        windows("windows, 5k rows a batch", files(60, 5_000), load=40, goals=SMALL, delays=(None,)),
-        windows("windows, 5k rows a batch, on S3", files(12, 5_000), load=4, goals=SMALL, delays=(0.0, 30.0)),
+        windows("windows, 200k keys, 1M rows a batch", million, load=8, warm_up=7, goals=MILLION),
+        windows("windows, 5k rows a batch", files(32, 5_000), load=24, warm_up=23, goals=SMALL, delays=(None, 30.0)),
         paced(files(16, 5_000), load=3, delays=(0.0,)),
         updating(files(2, 100_000), files(12, 50_000), load=8, goal=2, delays=(0.0,)),
         *(nexmark_query(name, events, (0.0,)) for name in nexmark.QUICK),
@@ -83,7 +90,9 @@ def _full(files: Files) -> list[Workload]:
     events = nexmark_input(files(24, 250_000), load=8)
     return [
         windows("windows, 200k keys, 1M rows a batch", files(36, 1_000_000), load=12, goals=MILLION, alone=True),
-        windows("windows, 5k rows a batch", files(100, 5_000), load=60, goals=SMALL, delays=(0.0, 30.0, None)),
+        windows(
+            "windows, 5k rows a batch", files(100, 5_000), load=60, warm_up=56, goals=SMALL, delays=(0.0, 30.0, None)
+        ),
         *(nexmark_query(name, events, BOTH) for name in nexmark.STRUCTURED),
         paced(files(70, 5_000), load=10),
         updating(files(2, 1_000_000), files(25, 50_000), goal=2, alone=True),
@@ -106,6 +115,7 @@ def windows(
     keys: int = 200_000,
     pace: float | None = None,
     alone: bool = False,
+    warm_up: int = 0,
     partitions: int = 2,
 ) -> Workload:
     """Count and sum per key in tumbling windows of 10 s."""
@@ -135,6 +145,7 @@ def windows(
         delays=delays,
         pace=pace,
         alone=alone,
+        warm_up=warm_up,
         partitions=partitions,
     )
 
@@ -233,4 +244,5 @@ def nexmark_query(name: str, events: Input, delays: tuple[Delay, ...]) -> Worklo
         goals={(ROWS, delay): 1 for delay in delays},
         delays=delays,
         stateless=query.stateless,
+        warm_up=max(events.load - 2, 0),
     )

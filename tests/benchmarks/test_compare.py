@@ -46,7 +46,7 @@ class PretendedBench:
         work.mkdir(exist_ok=True)
         return Task(
             workload=workload.name, quick=True, scale=1.0, input="", store="", output="", work=str(work), endpoint=None,
-            region=None, interval=interval,
+            region=None, interval=interval, again=bool(workload.input.after),
         )  # fmt: skip
 
     def run(self, kind: str, workload: Workload, delay: Delay, task: Task) -> Measured | Failed:
@@ -126,6 +126,15 @@ def test_another_sitting_knows_which_store_was_the_better_one(tmp_path: Path) ->
     again.report.take_up(read_json("kept-quick-1"))
     again.do((COMPARE, LARGE, 30.0))
     assert [kind for kind, _ in again.bench.ran] == [EPOCHAL, HDFS]
+
+
+def test_what_only_warms_up_is_left_out_when_it_comes_again(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.do((COMPARE, SMALL, None), (COMPARE, SMALL, 30.0))
+    assert [task.again for _, task in run.bench.ran] == [False] * 3 + [True] * 2
+    again = SMALL.again()
+    assert again.input.rows == SMALL.input.rows
+    assert len(again.input.sizes) == len(SMALL.input.sizes) - SMALL.warm_up
 
 
 def test_a_store_that_fails_is_told_and_the_other_one_is_compared_with(tmp_path: Path) -> None:
