@@ -94,13 +94,18 @@ class Comparison:
 
     def _kinds(self, workload: Workload) -> list[str]:
         """In turns: whoever is first in one cell is last in the next. Where a workload comes again, only the state
-        store that was the better one at first does; a paced input has that of the small batches, the same query."""
+        store that was the better one at first does."""
         kinds = [EPOCHAL, ROCKSDB] if workload.stateless else [EPOCHAL, *STRUCTURED]
-        known = self._report.better.get(SMALL if workload.pace or workload.name.startswith(SMALL) else workload.name)
+        known = self._report.better.get(self._query(workload))
         if known is not None:
             kinds = [EPOCHAL, known]
         self._turn += 1
         return kinds if self._turn % 2 else kinds[::-1]
+
+    def _query(self, workload: Workload) -> str:
+        """What is the same workload: a paced input is that of the small batches; in a quick run all windows are."""
+        same = "windows" if self._arguments.quick else SMALL
+        return SMALL if workload.pace or workload.name.startswith(same) else workload.name
 
     def _compare(self, workload: Workload, delay: Delay) -> list[Figure]:
         kinds = self._kinds(workload)
@@ -144,7 +149,7 @@ class Comparison:
             self._console.print(f"{workload.name}{after}: {ratio:.2f} times the rows per second of {kind}")
         chosen = best(workload, theirs)
         if chosen is not None:
-            self._report.better[SMALL if workload.name.startswith(SMALL) else workload.name] = chosen
+            self._report.better.setdefault(self._query(workload), chosen)
         return ours, None if chosen is None else theirs[chosen]
 
     def _floor(self, workload: Workload, delay: Delay) -> list[Figure]:

@@ -77,8 +77,8 @@ def _quick(files: Files) -> list[Workload]:
     events = nexmark_input(files(8, 50_000) + files(3, 250_000), load=8)
     million = files(8, 100_000) + files(3, 1_000_000)
     return [
-        windows("windows, 200k keys, 1M rows a batch", million, load=8, warm_up=7, goals=MILLION),
         windows("windows, 5k rows a batch", files(32, 5_000), load=24, warm_up=23, goals=SMALL, delays=(None, 30.0)),
+        windows("windows, 200k keys, 1M rows a batch", million, load=8, warm_up=7, goals=MILLION),
         paced(files(16, 5_000), load=3, delays=(0.0,)),
         updating(files(2, 100_000), files(12, 50_000), load=8, goal=2, delays=(0.0,)),
         *(nexmark_query(name, events, (0.0,)) for name in nexmark.QUICK),

@@ -21,7 +21,7 @@ from benchmarks.workloads import P50, ROWS, Delay, Workload, workloads
 
 SECONDS = {EPOCHAL: 1.0, ROCKSDB: 5.0, HDFS: 4.0}
 QUICK = workloads(quick=True)
-LARGE, SMALL = QUICK[0], QUICK[1]
+SMALL, LARGE = QUICK[0], QUICK[1]
 STATE = next(one for one in QUICK if one.name.startswith("updating"))
 
 
