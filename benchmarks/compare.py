@@ -42,8 +42,8 @@ from benchmarks.report import BUILD, PAGES, conditions, listed, read_json, write
 from benchmarks.running import Bench, Failed, Measured
 from benchmarks.same_results import differences
 from benchmarks.session import spark_session
-from benchmarks.sides import EPOCHAL, ROCKSDB, STRUCTURED, Task
-from benchmarks.workloads import P50, Delay, Workload, workloads
+from benchmarks.sides import EPOCHAL, Task
+from benchmarks.workloads import P50, ROCKSDB, STORES, Delay, Workload, workloads
 from tests.support.s3 import S3Server
 
 SMALL, LARGE, STATE = "windows, 5k rows", "windows, 200k keys", "updating aggregate"
@@ -95,7 +95,7 @@ class Comparison:
     def _kinds(self, workload: Workload) -> list[str]:
         """In turns: whoever is first in one cell is last in the next. Where a workload comes again, only the state
         store that was the better one at first does."""
-        kinds = [EPOCHAL, ROCKSDB] if workload.stateless else [EPOCHAL, *STRUCTURED]
+        kinds = [EPOCHAL, *workload.stores]
         known = self._report.better.get(self._query(workload))
         if known is not None:
             kinds = [EPOCHAL, known]
@@ -103,9 +103,8 @@ class Comparison:
         return kinds if self._turn % 2 else kinds[::-1]
 
     def _query(self, workload: Workload) -> str:
-        """What is the same workload: a paced input is that of the small batches; in a quick run all windows are."""
-        same = "windows" if self._arguments.quick else SMALL
-        return SMALL if workload.pace or workload.name.startswith(same) else workload.name
+        """What is the same query on the same rows: a paced input is that of the small batches."""
+        return SMALL if workload.pace or workload.name.startswith(SMALL) else workload.name
 
     def _compare(self, workload: Workload, delay: Delay) -> list[Figure]:
         kinds = self._kinds(workload)
@@ -205,7 +204,7 @@ class Comparison:
         found = self._judged(workload, delay, results, after)
         for task in tasks.values():
             self._bench.forget(task)
-        others = [seconds[kind] for kind in STRUCTURED if kind in seconds]
+        others = [seconds[kind] for kind in STORES if kind in seconds]
         if found is None or EPOCHAL not in seconds:
             return []
         return [

@@ -27,8 +27,8 @@ from rich.progress import Progress
 
 from benchmarks.report import conditions, conditions_line, table, write_json, write_page
 from benchmarks.session import spark_session
-from benchmarks.sides import EPOCHAL, ROCKSDB, Task, Took, run_workload
-from benchmarks.workloads import Workload, workloads
+from benchmarks.sides import EPOCHAL, Task, Took, run_workload
+from benchmarks.workloads import ROCKSDB, Workload, workloads
 from tests.support.s3 import S3Server
 
 ROUNDS = 3

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks import s3a
 from benchmarks.processes import tree
-from benchmarks.sides import ANSWER, EPOCHAL, HDFS, READY, ROCKSDB, Task, Took
-from benchmarks.workloads import Delay, Workload
+from benchmarks.sides import ANSWER, EPOCHAL, READY, Task, Took
+from benchmarks.workloads import HDFS, ROCKSDB, Delay, Workload
 from epochal.driver import SPARK_DEFAULTS
 from tests.support.proxy import CountingProxy
 from tests.support.s3 import S3Server

@@ -29,8 +29,7 @@ from epochal.runtime.engine import Engine
 from epochal.runtime.source import SourceTask
 from tests.support.local_job import LocalJob
 
-EPOCHAL, ROCKSDB, HDFS = "epochal", "rocksdb", "hdfs"
-STRUCTURED = (ROCKSDB, HDFS)
+EPOCHAL = "epochal"
 READY, ANSWER = "READY", "ANSWER "
 
 

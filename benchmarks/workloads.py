@@ -18,6 +18,9 @@ DELAY = "2 seconds"
 ROWS, CPU, P50 = "rows per second", "CPU seconds per million rows", "p50 of a batch, seconds"
 """Metrics that have goals."""
 
+STORES = ROCKSDB, HDFS = "rocksdb", "hdfs"
+"""Structured Streaming's state stores."""
+
 Delay = float | None
 """Milliseconds added to a round trip to S3; None where checkpoints and results are on local disk."""
 
@@ -35,9 +38,9 @@ class Workload:
     grows with each of them; without, all rows are. ``goals``: at least so much (or at most, for what should be small)
     of Structured Streaming's figure, by metric and delay.
 
-    ``stateless``: no state store takes part, so Structured Streaming is run once. ``pace``: a file comes every so many
-    seconds, instead of all being there. ``alone``: in processes of its own, so that its memory is its own. ``warm_up``:
-    so many of the first files only warm up the JVM, and fill no state that the others need."""
+    ``stores``: Structured Streaming's state stores; one is enough where none takes part. ``pace``: a file comes every
+    so many seconds, instead of all being there. ``alone``: in processes of its own, so that its memory is its own.
+    ``warm_up``: so many of the first files only warm up the JVM, and fill no state that the others need."""
 
     name: str
     input: Input
@@ -48,7 +51,7 @@ class Workload:
     goals: dict[tuple[str, Delay], float] = field(default_factory=dict)
     delays: tuple[Delay, ...] = BOTH
     partitions: int = 2
-    stateless: bool = False
+    stores: tuple[str, ...] = STORES
     pace: float | None = None
     alone: bool = False
     warm_up: int = 0
@@ -77,8 +80,8 @@ def _quick(files: Files) -> list[Workload]:
     events = nexmark_input(files(8, 50_000) + files(3, 250_000), load=8)
     million = files(8, 100_000) + files(3, 1_000_000)
     return [
+        windows("windows, 200k keys, 1M rows a batch", million, load=8, warm_up=7, goals=MILLION, stores=(HDFS,)),
         windows("windows, 5k rows a batch", files(32, 5_000), load=24, warm_up=23, goals=SMALL, delays=(None, 30.0)),
-        windows("windows, 200k keys, 1M rows a batch", million, load=8, warm_up=7, goals=MILLION),
         paced(files(16, 5_000), load=3, delays=(0.0,)),
         updating(files(2, 100_000), files(12, 50_000), load=8, goal=2, delays=(0.0,)),
         *(nexmark_query(name, events, (0.0,)) for name in nexmark.QUICK),
@@ -116,6 +119,7 @@ def windows(
     pace: float | None = None,
     alone: bool = False,
     warm_up: int = 0,
+    stores: tuple[str, ...] = STORES,
     partitions: int = 2,
 ) -> Workload:
     """Count and sum per key in tumbling windows of 10 s."""
@@ -146,6 +150,7 @@ def windows(
         pace=pace,
         alone=alone,
         warm_up=warm_up,
+        stores=stores,
         partitions=partitions,
     )
 
@@ -243,6 +248,6 @@ def nexmark_query(name: str, events: Input, delays: tuple[Delay, ...]) -> Worklo
         updates=UPDATES.get(name),
         goals={(ROWS, delay): 1 for delay in delays},
         delays=delays,
-        stateless=query.stateless,
+        stores=STORES[:1] if query.stateless else STORES,
         warm_up=max(events.load - 2, 0),
     )

@@ -16,12 +16,12 @@ from benchmarks.comparison_page import Report, page, plot
 from benchmarks.figures import CAUGHT_UP, FLOOR, OVERHEAD, RECOVERY
 from benchmarks.report import read_json
 from benchmarks.running import Failed, Measured
-from benchmarks.sides import EPOCHAL, HDFS, ROCKSDB, Task, Took
-from benchmarks.workloads import P50, ROWS, Delay, Workload, workloads
+from benchmarks.sides import EPOCHAL, Task, Took
+from benchmarks.workloads import HDFS, P50, ROCKSDB, ROWS, STORES, Delay, Workload, workloads
 
 SECONDS = {EPOCHAL: 1.0, ROCKSDB: 5.0, HDFS: 4.0}
 QUICK = workloads(quick=True)
-SMALL, LARGE = QUICK[0], QUICK[1]
+LARGE, SMALL = replace(QUICK[0], stores=STORES), QUICK[1]
 STATE = next(one for one in QUICK if one.name.startswith("updating"))
 
 
