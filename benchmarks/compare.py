@@ -126,6 +126,8 @@ class Comparison:
         """Epochal's run and the one to compare it with; None if there is nothing to compare."""
         for kind, result in results.items():
             shown = asdict(result) | {"side": kind, "workload": workload.name + after, "s3_delay_ms": delay}
+            # Where results were is gone after the run, and another machine's.
+            shown.pop("files", None)
             self._report.runs.append(shown)
             if isinstance(result, Failed):
                 self._report.failed.append(f"{workload.name}{after}, {kind}: {result.why}")

@@ -90,7 +90,7 @@ EARLIER = """Not all was done in one sitting; both sides of each ratio were. Con
 
 QUICK = """This is the short form: fewer rows, keys and batches than `make bench` has, checkpoints more often, so that
 some fall into the short time, and most queries on one S3 only. Windows over large batches run with the HDFS-backed
-store only, which is the better one for them in whole runs. With so few batches, most of them on code that the JVM has
+store only, which was the better one for them so far. With so few batches, most of them on code that the JVM has
 yet to compile, take these figures for a first look."""
 
 

@@ -58,6 +58,8 @@ class Workload:
 
     def again(self) -> "Workload":
         """The same in a process that has run it before."""
+        if not self.warm_up:
+            return self
         given = self.input
         left = replace(given, sizes=given.sizes[self.warm_up :], load=given.load - self.warm_up)
         return replace(self, input=replace(left, name=f"{given.name}-again", after=self.warm_up))

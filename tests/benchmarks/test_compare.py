@@ -22,6 +22,7 @@ from benchmarks.workloads import HDFS, P50, ROCKSDB, ROWS, STORES, Delay, Worklo
 SECONDS = {EPOCHAL: 1.0, ROCKSDB: 5.0, HDFS: 4.0}
 QUICK = workloads(quick=True)
 LARGE, SMALL = replace(QUICK[0], stores=STORES), QUICK[1]
+PACED = next(one for one in QUICK if one.pace is not None)
 STATE = next(one for one in QUICK if one.name.startswith("updating"))
 
 
@@ -135,6 +136,14 @@ def test_what_only_warms_up_is_left_out_when_it_comes_again(tmp_path: Path) -> N
     again = SMALL.again()
     assert again.input.rows == SMALL.input.rows
     assert len(again.input.sizes) == len(SMALL.input.sizes) - SMALL.warm_up
+
+
+def test_what_has_nothing_to_leave_out_comes_again_as_it_is(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.do((COMPARE, PACED, 0.0), (COMPARE, PACED, 30.0))
+    assert not any(task.again for _, task in run.bench.ran)
+    assert PACED.again() is PACED
+    assert all("files" not in one for one in run.report.runs)
 
 
 def test_a_store_that_fails_is_told_and_the_other_one_is_compared_with(tmp_path: Path) -> None:
