@@ -270,6 +270,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that one run may take (600)")
     parser.add_argument("--scale", type=float, default=1.0, help="rows of each file, to try things out (1)")
     parser.add_argument("--resume", action="store_true", help="go on where the last run of this kind has ended")
+    parser.add_argument("--again", metavar="PATTERN", help="with --resume: do workloads whose names match once more")
     arguments = parser.parse_args()
     arguments.interval = arguments.interval or (3.0 if arguments.quick else 10.0)
     arguments.minutes = arguments.minutes or (4.5 if arguments.quick else 1e9)
@@ -316,6 +317,8 @@ def main() -> int:
     kept = read_json(kept_name(arguments)) or (read_json(name, directory=PAGES) if arguments.scale == 1.0 else None)
     if arguments.resume and kept:
         report.take_up(kept)
+        if arguments.again:
+            report.forget(arguments.again)
     began, load = time.monotonic(), conditions()["load"]
     interrupted = False
     try:

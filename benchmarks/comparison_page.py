@@ -1,5 +1,6 @@
 """The page and the plot of the comparison with Structured Streaming."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -44,6 +45,14 @@ class Report:
         self.found = [Figure(**one) for one in kept["found"]]
         self.runs, self.failed, self.compared = kept["runs"], kept["failed"], kept["compared"]
         self.done, self.better, self.sittings = kept["done"], kept["better"], kept["sittings"]
+
+    def forget(self, pattern: str) -> None:
+        """What is known of workloads whose names match, so that they are done again."""
+        self.found = [one for one in self.found if not re.search(pattern, one.workload)]
+        self.runs = [one for one in self.runs if not re.search(pattern, one["workload"])]
+        self.failed = [line for line in self.failed if not re.search(pattern, line)]
+        self.done = [line for line in self.done if not re.search(pattern, line)]
+        self.better = {name: store for name, store in self.better.items() if not re.search(pattern, name)}
 
     def every(self) -> list[Figure]:
         delays = sorted({one.s3_delay_ms for one in self.found if one.s3_delay_ms is not None})
