@@ -72,6 +72,21 @@ def test_what_was_created_is_there(store: Store) -> None:
     assert store.get("a/b") == b"data"
 
 
+def test_what_was_copied_is_there_twice(store: Store) -> None:
+    store.create("some/name", b"content")
+    assert not store.exists("another/name")
+    for _ in range(2):
+        store.copy("some/name", "another/name")
+        assert store.exists("another/name")
+        assert store.get("some/name") == store.get("another/name") == b"content"
+
+
+def test_what_is_not_there_cannot_be_copied(store: Store) -> None:
+    with pytest.raises(ObjectMissingError, match="some/name"):
+        store.copy("some/name", "another/name")
+    assert not store.exists("another/name")
+
+
 def test_an_object_may_be_empty(store: Store) -> None:
     assert store.create("a/b", b"") == Created()
     assert store.get("a/b") == b""

@@ -44,9 +44,12 @@ def rows(*pairs: tuple[int | None, str | None]) -> list[dict[str, Any]]:
 class Commits:
     """A store of pending objects, and contexts of any generation."""
 
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.storage = StorageConfig(uri=directory.as_uri())
+    def __init__(self, place: Path | StorageConfig) -> None:
+        """In a directory, or in any store."""
+        if isinstance(place, Path):
+            place.mkdir(parents=True, exist_ok=True)
+            place = StorageConfig(uri=place.as_uri())
+        self.storage = place
         self._numbers = itertools.count(1)
 
     def objects(self, *tables: list[dict[str, Any]], schema: pa.Schema | None = None) -> list[str]:

@@ -1,4 +1,4 @@
-"""The object store: get, create-if-absent, list, delete. Nothing is ever overwritten.
+"""The object store: get, create-if-absent, copy, list, delete. Nothing is ever overwritten with other bytes.
 
 :meth:`Store.create` is the protocol's only concurrency primitive. Every request has a bounded number of tries with
 growing pauses between them and one deadline over all; what a store says is turned into the errors of
@@ -135,6 +135,18 @@ class Store:
                 continue  # deleted since: the name is free again
             return Created(again=True) if existing == data else Exists(existing)
         raise StoreUnavailableError(self.uri, f"contradicts itself: {name} can be neither created nor read")
+
+    def exists(self, name: str) -> bool:
+        try:
+            self._tried("head", name, lambda: obstore.head(self._backend, name))
+        except ObjectMissingError:
+            return False
+        return True
+
+    def copy(self, name: str, new_name: str) -> None:
+        """Let the store copy an object, so that no byte of it comes here. What has the new name is overwritten: only for
+        names that always stand for the same bytes."""
+        self._tried("copy", name, lambda: obstore.copy(self._backend, name, new_name))
 
     def list_names(self, prefix: str, *, after: str | None = None) -> list[str]:
         return [info.name for info in self.list_objects(prefix, after=after)]

@@ -1,5 +1,7 @@
 """Parquet files, exactly once: an epoch's files appear after the epoch is published, whole, and never twice."""
 
+import filecmp
+import logging
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,17 +10,20 @@ from urllib.parse import urlsplit
 from pyspark.sql import DataFrame
 
 from epochal.protocol.control import StorageConfig
-from epochal.protocol.store import Store
+from epochal.protocol.errors import AccessDeniedError, StoreError, StoreRefusedError
+from epochal.protocol.store import Exists
 from epochal.runtime.operator import OperatorContext
 from epochal.runtime.pending import PendingSink
 from epochal.runtime.persistence import store_of
 
+logger = logging.getLogger(__name__)
+
 
 class ParquetSink(PendingSink):
-    """Copies the epoch's pending objects to ``uri/epoch-NNNNNNNNNN-K.parquet``.
+    """Copies the epoch's pending objects to ``uri/epoch-NNNNNNNNNN-K.parquet``; within one bucket the store does.
 
     Names are the epoch's own, so committing again writes nothing new; rows of an epoch that is not published are not
-    there.
+    there. A file of that name with other content is somebody else's, and an error.
     """
 
     needs_frame = False
@@ -28,30 +33,71 @@ class ParquetSink(PendingSink):
         self._output = output
         self._storage = storage
         store_of(output)  # what cannot be opened is told before the start
+        bucket = _bucket(output)
+        self._shared = bucket if bucket == _bucket(storage) else None
+        """The bucket that both the epochs and the results are in, until it refuses to copy."""
 
     def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> int:
         names = {name: f"epoch-{epoch:010d}-{number:05d}.parquet" for number, name in enumerate(sorted(objects))}
-        source, target = store_of(self._storage), store_of(self._output)
         with ThreadPoolExecutor(max_workers=8) as pool:
-            list(pool.map(lambda name: self._copy(source, name, target, names[name]), names))
+            list(pool.map(lambda name: self._copy(name, names[name]), names))
         return len(names)
 
-    def _copy(self, source: Store, name: str, target: Store, new_name: str) -> None:
+    def _copy(self, name: str, new_name: str) -> None:
         if self._output.uri.startswith("file://") and self._storage.uri.startswith("file://"):
-            _link(Path(urlsplit(self._storage.uri).path) / name, Path(urlsplit(self._output.uri).path) / new_name)
+            same = _link(Path(urlsplit(self._storage.uri).path) / name, Path(urlsplit(self._output.uri).path) / new_name)
         else:
-            target.create(new_name, source.get(name))
+            same = self._copied_by_store(name, new_name) or self._copied_through(name, new_name)
+        if not same:
+            raise StoreError(
+                self._output.uri,
+                f"has a {new_name} with other content: another job writes there, or did before. Give this job a place "
+                "of its own, or move these files away",
+            )
+
+    def _copied_by_store(self, name: str, new_name: str) -> bool:
+        """False if the store does not copy, or something of that name is there already."""
+        if self._shared is None:
+            return False
+        store, new_key = store_of(self._shared), _key(self._output, new_name)
+        try:
+            if store.exists(new_key):
+                return False
+            store.copy(_key(self._storage, name), new_key)
+        except (StoreRefusedError, AccessDeniedError) as error:
+            logger.info("Results go through the driver, because the store does not copy them: %s", error)
+            self._shared = None
+            return False
+        return True
+
+    def _copied_through(self, name: str, new_name: str) -> bool:
+        """False if there is a file with other content."""
+        data = store_of(self._storage).get(name)
+        return not isinstance(store_of(self._output).create(new_name, data), Exists)
 
 
-def _link(source: Path, target: Path) -> None:
-    """On one disk a second name for the same bytes; a copy, under another name first, where that cannot be."""
-    if target.exists():
-        return
+def _bucket(storage: StorageConfig) -> StorageConfig | None:
+    parts = urlsplit(storage.uri)
+    if parts.scheme not in ("s3", "gs", "az"):
+        return None
+    return StorageConfig(uri=f"{parts.scheme}://{parts.netloc}", endpoint=storage.endpoint, region=storage.region)
+
+
+def _key(storage: StorageConfig, name: str) -> str:
+    """The name of an object in its bucket."""
+    return f"{urlsplit(storage.uri).path}/{name}".strip("/")
+
+
+def _link(source: Path, target: Path) -> bool:
+    """On one disk a second name for the same bytes; a copy, under another name first, where that cannot be. Whether the
+    target has these bytes: False if there is another file."""
     try:
-        target.hardlink_to(source)
+        if not target.exists():
+            target.hardlink_to(source)
     except FileExistsError:
-        return
+        pass
     except OSError:
         partial = target.with_name(f".{target.name}.partial")
         shutil.copyfile(source, partial)
         partial.rename(target)
+    return target.samefile(source) or filecmp.cmp(target, source, shallow=False)
