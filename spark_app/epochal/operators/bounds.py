@@ -26,15 +26,15 @@ def before(time: Column, bound: int) -> Column:
 
 def append_on_time(
     table: KeyedTimeTable,
-    frame: DataFrame,
+    batch: Run,
     time: Column,
     ctx: OperatorContext,
     *,
     on_late: Callable[[DataFrame], None] = lambda _: None,
 ) -> Run:
-    """Add a batch's rows to a table, without those older than the watermark: these are late, counted, and given to
+    """Add a batch's rows, with their times known, to a table, without those older than the watermark: these are late, counted, and given to
     ``on_late``. It takes a second job only if there are any."""
-    added = table.append(frame, time)
+    added = table.add(batch)
     watermark = ctx.watermark
     if watermark is None or added.min_time is None or added.min_time >= watermark:
         return added

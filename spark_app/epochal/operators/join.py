@@ -13,7 +13,7 @@ from epochal.operators.keys import KEY, as_they_came, check_sides, key_columns, 
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.observed import micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.tables import KeyedTimeTable, union
+from epochal.runtime.tables import KeyedTimeTable, Run, union
 
 SIDES = ("left", "right")
 LATE_SIDES = ("late_left", "late_right")
@@ -36,6 +36,7 @@ class IntervalJoinOperator(Operator):
     ) -> None:
         self._keys = keys
         self._times = (left_time, right_time)
+        self._time_columns = (F.col(left_time), F.col(right_time))
         self._lower = lower
         self._upper = upper
         self._outer = OUTER[how]
@@ -52,15 +53,18 @@ class IntervalJoinOperator(Operator):
     def on_start(self, ctx: OperatorContext) -> None:
         self._tables = [ctx.table_manager.keyed_time_table(side, partitioned_by=[KEY]) for side in SIDES]
 
+    def prepare(self, frame: DataFrame, ctx: OperatorContext, channel: int, *, small: bool) -> Run:
+        return self._tables[channel].computed(self._keyed(frame, channel).repartition(KEY), self._time_columns[channel])
+
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        time = F.col(self._times[channel])
-        keyed = self._keyed(frame, channel).repartition(KEY)
+        assert ctx.prepared is not None
+        time = self._time_columns[channel]
 
         def tell_late(late: DataFrame) -> None:
             if ctx.is_read(LATE_SIDES[channel]):
                 ctx.emit(as_they_came(late, self._keys, frame.columns), LATE_SIDES[channel])
 
-        added = append_on_time(self._tables[channel], keyed, time, ctx, on_late=tell_late)
+        added = append_on_time(self._tables[channel], ctx.prepared, time, ctx, on_late=tell_late)
         if not added.rows:
             return
         since, until = self._partners(channel, added.min_time, added.max_time)

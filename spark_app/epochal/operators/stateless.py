@@ -40,8 +40,8 @@ class UnionOperator(Operator):
     def __init__(self, columns: list[str] | None = None) -> None:
         self._columns = columns
 
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        ctx.emit(frame if self._columns is None else frame.select(*self._columns))
+    def passed(self, frame: DataFrame) -> DataFrame:
+        return frame if self._columns is None else frame.select(*self._columns)
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         result = frames[0]

@@ -60,7 +60,7 @@ class TopNOperator(Operator):
         assert self._table is not None
         assert self._ranking is not None
         time = F.col(self._event_time)
-        append_on_time(self._table, self._ranking.kept(self._keyed(frame)), time, ctx)
+        append_on_time(self._table, self._table.computed(self._ranking.kept(self._keyed(frame)), time), time, ctx)
         self._table.merge_small(self._ranking.kept, time)
 
     def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:

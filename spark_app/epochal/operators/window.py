@@ -58,12 +58,19 @@ class WindowOperator(Operator):
     def counts_input(self) -> bool:
         return self._aggregation is not None and not self._aggregation.keeps_rows
 
+    def prepare(self, frame: DataFrame, ctx: OperatorContext, channel: int, *, small: bool) -> Run | None:
+        assert self._table is not None
+        assert self._aggregation is not None
+        if ctx.counts_input:
+            return None
+        batch = frame.coalesce(1) if small else frame
+        return self._table.computed(self._aggregation.partial(self._paned(batch)), self._pane_time)
+
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         assert self._table is not None
         assert self._aggregation is not None
         aggregation = self._aggregation
-        batch = frame.coalesce(1) if ctx.small_batch else frame
-        added = self._counted(batch, ctx) if ctx.counts_input else self._added(batch)
+        added = self._counted(frame, ctx) if ctx.prepared is None else self._table.add(ctx.prepared)
         over = self._panes.last_over(ctx.watermark)
         if over is not None and added.rows and added.min_time is not None and added.min_time <= over:
             self._late(frame, added, over, ctx)
@@ -73,17 +80,13 @@ class WindowOperator(Operator):
             gather=True,
         )
 
-    def _added(self, frame: DataFrame) -> Run:
-        assert self._table is not None
-        assert self._aggregation is not None
-        return self._table.append(self._aggregation.partial(self._paned(frame)), self._pane_time)
-
     def _counted(self, frame: DataFrame, ctx: OperatorContext) -> Run:
         """Add a batch's partials, and tell the source what it had. Rows without a time are left out afterwards: to
         count them they have to go through once."""
         assert self._table is not None
         assert self._partial is not None
-        held, seen = materialise(self._partial(frame), self._metrics, without=_NEWEST)
+        batch = frame.coalesce(1) if ctx.small_batch else frame
+        held, seen = materialise(self._partial(batch), self._metrics, without=_NEWEST)
         ctx.note_input(rows=int(seen["input"] or 0), newest=seen["newest"])
         run = Run(held, rows=seen["rows"], min_time=seen["min_time"], max_time=seen["max_time"])
         if not seen["untimed"]:

@@ -7,7 +7,7 @@ from epochal.operators.join import LATE_SIDES, OUTER, SIDES
 from epochal.operators.keys import KEY, as_they_came, check_new_columns, check_sides, key_columns, with_join_key
 from epochal.operators.panes import END, PANE, START, Panes, after, pane_time
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.tables import KeyedTimeTable
+from epochal.runtime.tables import KeyedTimeTable, Run
 
 
 class WindowJoinOperator(Operator):
@@ -26,15 +26,20 @@ class WindowJoinOperator(Operator):
         self._panes = Panes(size, slide or size)
         self._keys = keys
         self._how = how
+        self._pane_time = pane_time()
         self._tables: list[KeyedTimeTable] = []
         self._empty: list[DataFrame] = []
 
     def on_start(self, ctx: OperatorContext) -> None:
         self._tables = [ctx.table_manager.keyed_time_table(side, partitioned_by=[KEY]) for side in SIDES]
 
+    def prepare(self, frame: DataFrame, ctx: OperatorContext, channel: int, *, small: bool) -> Run:
+        return self._tables[channel].computed(self._keyed(frame, channel).repartition(KEY), self._pane_time)
+
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+        assert ctx.prepared is not None
         table = self._tables[channel]
-        added = table.append(self._keyed(frame, channel).repartition(KEY), pane_time())
+        added = table.add(ctx.prepared)
         over = self._panes.last_over(ctx.watermark)
         if over is not None and added.min_time is not None and added.min_time <= over:
             # They stay where they are: no window that they belong to is emitted again.
@@ -42,7 +47,7 @@ class WindowJoinOperator(Operator):
             ctx.late_rows += late.count()
             if ctx.is_read(LATE_SIDES[channel]):
                 ctx.emit(as_they_came(late, self._keys, frame.columns), LATE_SIDES[channel])
-        table.merge_small(lambda rows: rows if over is None else after(rows, over), pane_time())
+        table.merge_small(lambda rows: rows if over is None else after(rows, over), self._pane_time)
 
     def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
         ends = self._panes.due([run for table in self._tables for run in table.runs], watermark, ctx.watermark)

@@ -34,7 +34,7 @@ from epochal.runtime.operator import PENDING, SinkOperator
 from epochal.runtime.persistence import Persistence, stored
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableSnapshot
-from epochal.runtime.tables import Run, union
+from epochal.runtime.tables import MERGE_AT, Run, tier, union
 from epochal.runtime.task import Task
 
 POOL = "checkpoint"
@@ -214,14 +214,21 @@ class Checkpointer:
 
     def _write_table(self, run: EpochRun, operator: str, table: str, snapshot: TableSnapshot) -> int:
         new = [one for one in snapshot.runs if one.parts is None and one.rows]
-        written = 0
+        epoch, written = run.barrier.epoch, 0
+        small = [] if snapshot.as_one else [one for one in new if tier(one.rows) == 0]
+        while len(small) > 1 and not run.over:
+            some, small = small[:MERGE_AT], small[MERGE_AT:]
+            numbers = [self._run_number() for _ in some]
+            written += self._persistence.write_small(
+                some, operator=operator, table=table, epoch=epoch, numbers=numbers
+            )
+        new = [one for one in new if one.parts is None]
         for together in _as_one(new) if snapshot.as_one else [[one] for one in new]:
             if run.over:
                 break
             parts = self._persistence.write(
-                together, snapshot.latest, operator=operator, table=table, epoch=run.barrier.epoch,
-                number=self._run_number(),
-            )  # fmt: skip
+                together, snapshot.latest, operator=operator, table=table, epoch=epoch, number=self._run_number()
+            )
             written += sum(part.bytes for part in parts)
         return written
 

@@ -45,6 +45,8 @@ class OperatorContext:
         self.noted: dict[str, int | None] | None = None
         self.batch_run: Run | None = None
         """The run that the batch's rows are a plain view of, if they are: there is nothing to compute."""
+        self.prepared: Run | None = None
+        """What :meth:`Operator.prepare` has made of the batch."""
         self.later: Callable[[Callable[[], None]], None] | None = None
         """Takes a job that need not be done within the batch, if there may be such: a frame then is of state only."""
         self._send: Callable[[DataFrame, str, Run | None], None] | None = None
@@ -66,7 +68,7 @@ class OperatorContext:
 
 
 class Operator:
-    """One node of the graph. Override what you need; all methods are called by one thread at a time.
+    """One node of the graph. Override what you need; all methods but :meth:`prepare` are called by one thread at a time.
 
     Keep state only in the tables of ``ctx.table_manager``, or move it there in :meth:`handle_checkpoint`: an attribute
     is gone after a restart. Tables are asked for in :meth:`on_start`, by name.
@@ -83,6 +85,16 @@ class Operator:
 
     def on_start(self, ctx: OperatorContext) -> None:
         """Called once, before the first batch, with restored tables."""
+
+    def passed(self, frame: DataFrame) -> DataFrame | None:
+        """The rows as they go on, if that is all there is to do with them: they wait for no turn then. None if they are
+        to be processed."""
+        return None
+
+    def prepare(self, frame: DataFrame, ctx: OperatorContext, channel: int, *, small: bool) -> Run | None:
+        """Compute what can be without state: it is ``ctx.prepared`` in :meth:`process`. The only method that is called
+        by several threads at a time, one for each input. ``small``: few rows are expected."""
+        return None
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         """Take one micro-batch that came on input ``channel`` (0 is the stream that the operator was applied to)."""

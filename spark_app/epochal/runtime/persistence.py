@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.protocol.control import StorageConfig
@@ -35,6 +37,7 @@ TASK_BYTES = 64 * 1024 * 1024
 """The same of rows that are packed already: so much is in the hands of one task."""
 
 _WRITTEN = "object string, rows long, bytes long"
+_INDEX = "__run"
 
 ATTEMPTS = 16
 """Part numbers leave room for so many attempts of one task: an attempt that was given up may still be writing."""
@@ -75,6 +78,21 @@ class Persistence:
         for run in runs:
             run.parts, run.persisted = parts, epoch
         return parts
+
+    def write_small(self, runs: list[Run], *, operator: str, table: str, epoch: Epoch, numbers: list[int]) -> int:
+        """Write several runs of few rows, one object each, by one task: a job takes longer than their rows. Returns how
+        many bytes there are."""
+        names = [
+            StateName(operator=operator, table=table, epoch=epoch, generation=self._generation, run=number, part=0)
+            for number in numbers
+        ]
+        frame = union(run.frame.withColumn(_INDEX, F.lit(index)) for index, run in enumerate(runs))
+        assert frame is not None
+        step = _small_writer(self._storage, self._paths, names)
+        for row in frame.coalesce(1).mapInArrow(step, f"{_WRITTEN}, {_INDEX} int").collect():
+            run = runs[row[_INDEX]]
+            run.parts, run.persisted = (RunPart(object=row.object, rows=row.rows, bytes=row.bytes),), epoch
+        return sum(part.bytes for run in runs for part in run.parts or ())
 
     def _tasks(self, runs: list[Run]) -> int:
         """How many at most write these."""
@@ -146,6 +164,20 @@ def _writer(storage: StorageConfig, paths: JobPaths, name: StateName) -> Step:
         data, rows = as_parquet(batches)
         if rows:
             yield _put(storage, paths, replace(name, part=_part(0)), data, rows)
+
+    return write
+
+
+def _small_writer(storage: StorageConfig, paths: JobPaths, names: list[StateName]) -> Step:
+    """Takes rows of several runs, told apart by a last column, and puts each run as one object."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        whole = pa.Table.from_batches(batches)
+        indices, rows = whole.column(_INDEX), whole.drop_columns([_INDEX])
+        for index, name in enumerate(names):
+            data, count = as_parquet(rows.filter(pc.equal(indices, index)).to_batches())
+            written = _put(storage, paths, replace(name, part=_part(0)), data, count)
+            yield written.append_column(_INDEX, pa.array([index], pa.int32()))
 
     return write
 

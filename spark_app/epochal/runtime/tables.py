@@ -216,7 +216,11 @@ class KeyedTimeTable:
     def append(self, frame: DataFrame, time: Column | None = None) -> Run:
         """Add rows. ``time`` is their event time: it decides when they expire. Give the same object each time, and
         nothing has to be made anew for it."""
-        return self.add(Run.materialise(frame, self._metrics_of(time)))
+        return self.add(self.computed(frame, time))
+
+    def computed(self, frame: DataFrame, time: Column | None = None) -> Run:
+        """Rows that are to be added, or not, as a run. Uses no state."""
+        return Run.materialise(frame, self._metrics_of(time))
 
     def _metrics_of(self, time: Column | None) -> Metrics:
         if self._metrics is None or self._metrics[0] is not time:

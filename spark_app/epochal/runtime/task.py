@@ -8,6 +8,7 @@ in the direction of the graph only, so they cannot form a circle.
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -17,8 +18,10 @@ from epochal.protocol.barrier import CheckpointBarrier
 from epochal.runtime.background import Background
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import JobStoppingError, OperatorError, PipelineError, UnreadableStateError, lost_state
-from epochal.runtime.operator import Operator, OperatorContext
+from epochal.runtime.operator import MAIN, Operator, OperatorContext
 from epochal.runtime.tables import Run
+
+_T = TypeVar("_T")
 
 MAX_WATERMARK = 2**62
 """Says that nothing comes any more."""
@@ -120,41 +123,58 @@ class Task:
     # --- batches ---
 
     def receive(self, frame: DataFrame, channel: int, scope: BatchScope, of: Run | None = None) -> None:
+        """Batches of several inputs are prepared side by side; then each has its turn. Preparing needs no state, so it
+        may also be done while the input is blocked."""
+        passed = self.operator.passed(frame)
+        if passed is not None:
+            with self._free:
+                self._wait_for_turn(channel)
+            self._send(scope, passed, MAIN)
+            return
+        prepared = self._blaming(scope, lambda: self.operator.prepare(frame, self.context, channel, small=scope.small))
         with self._free:
-            while channel in self._delivered:
-                self._free.wait()
-            self.context.batch_run = of
+            self._wait_for_turn(channel)
+            self.context.batch_run, self.context.prepared = of, prepared
             self._run(scope, lambda: self.operator.process(frame, self.context, channel))
+
+    def _wait_for_turn(self, channel: int) -> None:
+        while channel in self._delivered:
+            self._free.wait()
 
     def _send(self, scope: BatchScope, frame: DataFrame, port: str, of: Run | None = None) -> None:
         edges = [edge for edge in self.downstream if edge.port == port]
         scope.emitted.append((self.name, frame))
         if len(edges) > 1 and of is None:
             # Each branch would compute these rows again.
-            tables = self.context.table_manager
-            frame = tables.for_this_batch(frame).frame
-            scope.dropped.extend(tables.take_dropped())
+            run = Run.materialise(frame).hold()
+            scope.dropped.append(run)
+            frame = run.frame
         for edge in edges:
             edge.task.receive(frame, edge.channel, scope, of)
 
     def _run(self, scope: BatchScope, call: Callable[[], None]) -> None:
-        """Call the operator, with its context able to emit; errors carry its name."""
+        """Call the operator, with its context able to emit."""
         context = self.context
         context._send = lambda frame, port, of: self._send(scope, frame, port, of)
         context.small_batch = scope.small
         context.later = (lambda job: scope.later(self.name, job)) if scope.closing else None
         try:
-            call()
-        except (OperatorError, JobStoppingError):
-            raise
-        except Exception as error:
-            raise OperatorError(scope.culprit(self.name, error), error) from error
+            self._blaming(scope, call)
         finally:
-            context._send = context.later = None
+            context._send = context.later = context.prepared = None
             if context.noted is not None:
                 scope.noted, context.noted = context.noted, None
             # Rows sent downstream may still be lazy, and read what was dropped: it goes when the batch is done.
             scope.dropped.extend(context.table_manager.take_dropped())
+
+    def _blaming(self, scope: BatchScope, call: Callable[[], _T]) -> _T:
+        """Call the operator; errors carry its name."""
+        try:
+            return call()
+        except (OperatorError, JobStoppingError):
+            raise
+        except Exception as error:
+            raise OperatorError(scope.culprit(self.name, error), error) from error
 
     # --- watermarks ---
 
