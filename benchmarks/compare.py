@@ -108,17 +108,26 @@ class Comparison:
 
     def _compare(self, workload: Workload, delay: Delay) -> list[Figure]:
         kinds = self._kinds(workload)
-        self._bench.start(kinds)
+        new = self._bench.start(kinds)
+        interval = PACED_INTERVAL if workload.pace else self._arguments.interval
+        if not (workload.alone or workload.pace or self._arguments.quick):
+            self._warm_up(new, workload, delay, interval)
         if workload.name in self._warm and not workload.alone:
             workload = workload.again()
         self._warm.add(workload.name)
-        interval = PACED_INTERVAL if workload.pace else self._arguments.interval
         tasks = {kind: self._bench.task(kind, workload, delay, interval) for kind in kinds}
         results = {kind: self._bench.run(kind, workload, delay, task) for kind, task in tasks.items()}
         found = self._judged(workload, delay, results, "")
         for task in tasks.values():
             self._bench.forget(task)
         return [] if found is None else figures(workload, delay, *found)
+
+    def _warm_up(self, kinds: list[str], workload: Workload, delay: Delay, interval: float) -> None:
+        """Once through for processes that have run nothing yet: whatever came first would be measured cold."""
+        for kind in kinds:
+            task = self._bench.task(kind, workload, delay, interval)
+            self._bench.run(kind, workload, delay, task)
+            self._bench.forget(task)
 
     def _judged(
         self, workload: Workload, delay: Delay, results: dict[str, Measured | Failed], after: str

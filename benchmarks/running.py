@@ -183,12 +183,13 @@ class Bench:
         self._sides: dict[str, Side] = {}
         self._buckets = 0
 
-    def start(self, kinds: list[str]) -> None:
-        """Those of them that are not up."""
+    def start(self, kinds: list[str]) -> list[str]:
+        """Those of them that are not up, which it returns."""
         new = [kind for kind in kinds if kind not in self._sides]
         self._sides |= {kind: Side(kind, self._home, self._server) for kind in new}
         for kind in new:
             self._sides[kind].wait(self._limit)
+        return new
 
     def end(self, *kinds: str) -> None:
         """These, or all."""

@@ -211,6 +211,11 @@ class _DriverPersistence(Persistence):
             run.parts, run.persisted = (part,), epoch
         return (part,)
 
+    def write_small(self, runs: list[Run], *, operator: str, table: str, epoch: Epoch, numbers: list[int]) -> int:
+        for run, number in zip(runs, numbers, strict=True):
+            self.write([run], None, operator=operator, table=table, epoch=epoch, number=number)
+        return sum(part.bytes for run in runs for part in run.parts or ())
+
     def _frame(self, stored: StoredRun) -> DataFrame:
         store = store_of(self._storage)
         tables = [pq.read_table(io.BytesIO(store.get(part.object))) for part in stored.parts]

@@ -32,8 +32,8 @@ def append_on_time(
     *,
     on_late: Callable[[DataFrame], None] = lambda _: None,
 ) -> Run:
-    """Add a batch's rows, with their times known, to a table, without those older than the watermark: these are late, counted, and given to
-    ``on_late``. It takes a second job only if there are any."""
+    """Add a batch, computed with its times, to a table, without rows older than the watermark: these are late, counted,
+    and given to ``on_late``. It takes a second job only if there are any."""
     added = table.add(batch)
     watermark = ctx.watermark
     if watermark is None or added.min_time is None or added.min_time >= watermark:

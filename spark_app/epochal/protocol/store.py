@@ -144,8 +144,8 @@ class Store:
         return True
 
     def copy(self, name: str, new_name: str) -> None:
-        """Let the store copy an object, so that no byte of it comes here. What has the new name is overwritten: only for
-        names that always stand for the same bytes."""
+        """Let the store copy an object, so that no byte of it comes here. What has the new name is overwritten: only
+        for names that always stand for the same bytes."""
         self._tried("copy", name, lambda: obstore.copy(self._backend, name, new_name))
 
     def list_names(self, prefix: str, *, after: str | None = None) -> list[str]:

@@ -219,9 +219,7 @@ class Checkpointer:
         while len(small) > 1 and not run.over:
             some, small = small[:MERGE_AT], small[MERGE_AT:]
             numbers = [self._run_number() for _ in some]
-            written += self._persistence.write_small(
-                some, operator=operator, table=table, epoch=epoch, numbers=numbers
-            )
+            written += self._persistence.write_small(some, operator=operator, table=table, epoch=epoch, numbers=numbers)
         new = [one for one in new if one.parts is None]
         for together in _as_one(new) if snapshot.as_one else [[one] for one in new]:
             if run.over:

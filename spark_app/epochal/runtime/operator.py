@@ -68,7 +68,7 @@ class OperatorContext:
 
 
 class Operator:
-    """One node of the graph. Override what you need; all methods but :meth:`prepare` are called by one thread at a time.
+    """One node of the graph. Override what you need; all but :meth:`prepare` is called by one thread at a time.
 
     Keep state only in the tables of ``ctx.table_manager``, or move it there in :meth:`handle_checkpoint`: an attribute
     is gone after a restart. Tables are asked for in :meth:`on_start`, by name.

@@ -45,7 +45,9 @@ class ParquetSink(PendingSink):
 
     def _copy(self, name: str, new_name: str) -> None:
         if self._output.uri.startswith("file://") and self._storage.uri.startswith("file://"):
-            same = _link(Path(urlsplit(self._storage.uri).path) / name, Path(urlsplit(self._output.uri).path) / new_name)
+            same = _link(
+                Path(urlsplit(self._storage.uri).path) / name, Path(urlsplit(self._output.uri).path) / new_name
+            )
         else:
             same = self._copied_by_store(name, new_name) or self._copied_through(name, new_name)
         if not same:

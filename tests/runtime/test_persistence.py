@@ -1,0 +1,50 @@
+"""Runs in the store: how many jobs writing them takes, and that they come back as they were."""
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from epochal.protocol.control import StorageConfig
+from epochal.protocol.documents import Run as StoredRun
+from epochal.protocol.epochs import Epoch, Generation
+from epochal.protocol.paths import JobPaths
+from epochal.runtime.persistence import Persistence
+from epochal.runtime.tables import Run
+
+
+def rows(spark: SparkSession, first: int, count: int) -> DataFrame:
+    """With what is hard to bring back: nulls, structs, lists, times."""
+    number = F.col("id")
+    return spark.range(first, first + count, numPartitions=3).select(
+        F.struct(number.alias("key"), F.when(number % 2 == 0, number.cast("string")).alias("name")).alias("__key"),
+        F.timestamp_micros(number * 1_000_000).alias("at"),
+        F.array(number, F.lit(None)).alias("list"),
+    )
+
+
+def jobs(spark: SparkSession) -> int:
+    context: Any = spark.sparkContext._jsc.sc()
+    return int(context.dagScheduler().numTotalJobs())
+
+
+def test_small_runs_are_written_by_one_job_and_come_back_one_by_one(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    storage = StorageConfig(uri=(tmp_path / "store").as_uri())
+    paths = JobPaths(namespace="test", job="job")
+    persistence = Persistence(spark, storage, paths, Generation(3))
+    frames = [rows(spark, 0, 10), rows(spark, 10, 1), rows(spark, 11, 500)]
+    runs = [Run.materialise(frame) for frame in frames]
+    before = jobs(spark)
+    written = persistence.write_small(runs, operator="join", table="left", epoch=Epoch(7), numbers=[4, 5, 9])
+    assert jobs(spark) == before + 1
+    objects = [part.object for run in runs for part in run.parts or ()]
+    assert len(set(objects)) == 3
+    assert written == sum((tmp_path / "store" / name).stat().st_size for name in objects)
+    assert [run.persisted for run in runs] == [7, 7, 7]
+    for run, frame in zip(runs, frames, strict=True):
+        assert run.parts is not None
+        again = persistence.read(StoredRun(parts=run.parts), Epoch(7)).frame
+        assert again.schema.simpleString() == frame.schema.simpleString()
+        assert sorted(again.collect()) == sorted(frame.collect())

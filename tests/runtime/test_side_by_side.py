@@ -1,0 +1,55 @@
+"""Inputs of one operator: what needs no state is done side by side, the rest one after the other."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from epochal.pipeline import Pipeline
+from epochal.protocol.control import CheckpointState
+from epochal.runtime.operator import Operator, OperatorContext
+from tests.runtime.bad_data import Files, ids
+from tests.support.local_job import LocalJob
+
+
+class Meeting(Operator):
+    """Prepares a batch only together with one of the other input."""
+
+    def __init__(self) -> None:
+        self._both = threading.Barrier(2)
+        self._at_work = threading.Lock()
+
+    def prepare(self, frame: DataFrame, ctx: OperatorContext, channel: int, *, small: bool) -> None:
+        self._both.wait(timeout=60)
+
+    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+        assert self._at_work.acquire(blocking=False), "two batches have their turn at the same time"
+        ctx.emit(frame)
+        self._at_work.release()
+
+    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
+        return {"main": frames[0]}
+
+
+@pytest.mark.parametrize("through_union", [False, True], ids=["inputs of its own", "a union"])
+def test_batches_of_two_inputs_are_prepared_side_by_side(
+    spark: SparkSession, files: Files, tmp_path: Path, through_union: bool
+) -> None:
+    others = Files(tmp_path / "others")
+
+    def build(p: Pipeline) -> None:
+        one, other = files.read(p, "one"), others.read(p, "other")
+        if through_union:
+            both = one.union("both", other).apply("meeting", Meeting())
+        else:
+            both = one.apply("meeting", Meeting(), other)
+        both.to_parquet("out", str(tmp_path / "out"))
+
+    job = LocalJob(spark, build, tmp_path)
+    engine = job.start()
+    files.add(1)
+    others.add(2)
+    job.wait(lambda: sum(one.rows for one in engine.status().sources) == 2, "both batches")
+    assert job.checkpoint(then_stop=True).state is CheckpointState.READY
+    assert len(ids(spark, tmp_path / "out")) == 2
