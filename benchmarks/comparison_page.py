@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.figures import Figure, means
+from benchmarks.missed_goals import why_missed
 from benchmarks.plot import ratio_bars
 from benchmarks.report import conditions_line, table
 from benchmarks.workloads import CPU, P50, ROWS, Delay, Workload
@@ -118,6 +119,7 @@ def page(report: Report, conditions: dict[str, Any], *, picture: str) -> str:
         f"![Rows per second, Epochal to Structured Streaming]({picture})",
         f"## Goals: {len(goals) - len(missed)} of {len(goals)} met",
         _table(goals),
+        *why_missed(missed),
         "## Where Epochal loses",
         f"Rows per second below those of Structured Streaming:\n\n{_table(slower)}"
         if slower

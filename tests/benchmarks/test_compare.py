@@ -222,4 +222,6 @@ def test_the_page_shows_losses_and_what_was_left_out(tmp_path: Path) -> None:
     assert LARGE.name in lost
     assert "the last workload" in text
     assert "**no**" in text
+    assert "**Windows over large batches.**" in text
+    assert "**Looking keys up.**" not in text
     assert "<svg" in plot(run.report.every())

@@ -1,0 +1,64 @@
+"""Why a goal of the comparison is missed, and what would be next: shown on its page where one is."""
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+from benchmarks.figures import Figure
+from benchmarks.workloads import CPU, ROWS
+
+LARGE_WINDOWS = """
+**Windows over large batches.** A batch is one Spark aggregation, and asks nothing of S3: what is left is Spark's. As the
+[distance to the limit](limits.md) has it, Spark's own aggregation of the same rows, all at once, without state and
+without batches, has some 1.5 times the rows per second of Epochal. Four times the HDFS-backed store is more than that.
+Next: an aggregation of our own on columns; one with pyarrow was written, measured and
+[dropped](../decisions/0018-spark-groups-windows.md).
+"""
+
+CPU_SECONDS = """
+**CPU.** In runs of a minute or less the JVM's compilers have 16 to 55 % of the JVM's CPU on Epochal's side
+(async-profiler: least in windows over large batches, most in joins of small ones); a job that runs for days does not
+pay that again. Rows that a sink takes also pass through Python to become Parquet, which Structured Streaming writes in
+the JVM: that counts in queries that only pass rows on. Next: measure after an hour; write Parquet in the JVM.
+"""
+
+CHECKPOINTS = """
+**Overhead of checkpoints.** Every epoch writes the windows that are open, which are other rows each time: from Spark's
+rows by way of Arrow to Parquet, beside the batches, on the same two cores. Next: keep what a batch adds as Parquet where
+it is likely to be written before its window closes.
+"""
+
+SMALL_BATCHES = """
+**Small batches beside a stream that only reads.** What is above it is one Spark job, and the calls from Python that
+describe it. Next: describe a batch once, and use that for every batch.
+"""
+
+JOINS = """
+**Nexmark.** A join has two sources, and a batch of either is two jobs: its own rows into state, and these with the other
+side's. Structured Streaming has one plan for both sides. Next: one source and one job for both.
+"""
+
+LOOKING_UP = """
+**Looking keys up.** Batches of 50,000 rows go to Python workers, which search sorted files. Next: search without leaving
+the JVM.
+"""
+
+REASONS = [
+    ("^windows, 200k", f"^{ROWS}$", LARGE_WINDOWS),
+    ("", f"^{CPU}$", CPU_SECONDS),
+    ("", "^overhead", CHECKPOINTS),
+    ("^windows, 5k", "only reads", SMALL_BATCHES),
+    ("^Nexmark", f"^{ROWS}$", JOINS),
+    ("^(updating|dedup)", f"^{ROWS}$", LOOKING_UP),
+]
+"""By workload and metric."""
+
+
+def why_missed(missed: Sequence[Figure]) -> list[str]:
+    """A section of the page; nothing if there is nothing to say."""
+    found = [
+        textwrap.fill(f"- {text.strip()}", 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        for workload, metric, text in REASONS
+        if any(re.search(workload, one.workload) and re.search(metric, one.metric) for one in missed)
+    ]
+    return ["## Why goals are missed, and what would be next", "\n".join(found)] if found else []
