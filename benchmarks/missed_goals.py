@@ -8,8 +8,8 @@ from benchmarks.figures import Figure
 from benchmarks.workloads import CPU, ROWS
 
 LARGE_WINDOWS = """
-**Windows over large batches.** A batch is one Spark aggregation, and asks nothing of S3: what is left is Spark's. As the
-[distance to the limit](limits.md) has it, Spark's own aggregation of the same rows, all at once, without state and
+**Windows over large batches.** A batch is one Spark aggregation, and asks nothing of S3: what is left is Spark's. As
+the [distance to the limit](limits.md) has it, Spark's own aggregation of the same rows, all at once, without state and
 without batches, has some 1.5 times the rows per second of Epochal. Four times the HDFS-backed store is more than that.
 Next: an aggregation of our own on columns; one with pyarrow was written, measured and
 [dropped](../decisions/0018-spark-groups-windows.md).
@@ -24,8 +24,8 @@ the JVM: that counts in queries that only pass rows on. Next: measure after an h
 
 CHECKPOINTS = """
 **Overhead of checkpoints.** Every epoch writes the windows that are open, which are other rows each time: from Spark's
-rows by way of Arrow to Parquet, beside the batches, on the same two cores. Next: keep what a batch adds as Parquet where
-it is likely to be written before its window closes.
+rows by way of Arrow to Parquet, beside the batches, on the same two cores. Next: keep what a batch adds as Parquet
+where it is likely to be written before its window closes.
 """
 
 SMALL_BATCHES = """
@@ -34,13 +34,13 @@ describe it. Next: describe a batch once, and use that for every batch.
 """
 
 JOINS = """
-**Nexmark.** A join has two sources, and a batch of either is two jobs: its own rows into state, and these with the other
-side's. Structured Streaming has one plan for both sides. Next: one source and one job for both.
+**Nexmark.** A join has two sources, and a batch of either is two jobs: its own rows into state, and these with the
+other side's. Structured Streaming has one plan for both sides. Next: one source and one job for both.
 """
 
 LOOKING_UP = """
-**Looking keys up.** Batches of 50,000 rows go to Python workers, which search sorted files. Next: search without leaving
-the JVM.
+**Looking keys up.** Batches of 50,000 rows go to Python workers, which search sorted files. Next: search without
+leaving the JVM.
 """
 
 REASONS = [
