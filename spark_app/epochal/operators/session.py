@@ -79,7 +79,7 @@ class SessionWindowOperator(Operator):
         done = ctx.table_manager.for_this_batch(sessions.where(before(F.col(CLOSED), horizon)))
         if done.rows:
             ctx.emit(self._result(done.frame.drop(CLOSED)))
-            self._closed.append(done.frame.select(KEY, CLOSED))
+            self._closed.add(done.part(done.frame.select(KEY, CLOSED)))
             self._sweep()
 
     def _sweep(self) -> None:
