@@ -71,7 +71,8 @@ def figures(workload: Workload, delay: Delay, ours: Measured, theirs: Measured |
     def figure(
         metric: str, get: Callable[[Measured], float], *, goal: float | None = None, more: bool = False
     ) -> Figure:
-        goal = workload.goals.get((metric, delay), goal)
+        # A goal is one for the ratio: without the other side there is nothing to judge.
+        goal = None if theirs is None else workload.goals.get((metric, delay), goal)
         other = None if theirs is None else get(theirs)
         return Figure.of(workload.name, metric, delay, get(ours), other, goal=goal, more=more)
 

@@ -76,7 +76,7 @@ class PretendedBench:
 
 class Run:
     def __init__(self, home: Path, odd: dict[str, str] | None = None, *, quick: bool = True) -> None:
-        self.bench = PretendedBench(home, odd or {})
+        self.bench = PretendedBench(home, {} if odd is None else odd)
         self.report = Report(chosen=QUICK, quick=quick)
         arguments = argparse.Namespace(quick=quick, interval=3.0, scale=1.0)
         bench: Any = self.bench
@@ -124,6 +124,15 @@ def test_sides_take_turns_and_where_a_workload_comes_again_the_better_store_does
     run = Run(tmp_path)
     run.do((COMPARE, LARGE, 0.0), (COMPARE, LARGE, 30.0))
     assert [kind for kind, _ in run.bench.ran] == [EPOCHAL, ROCKSDB, HDFS, HDFS, EPOCHAL]
+
+
+def test_where_the_better_store_fails_later_the_other_one_is_compared_with(tmp_path: Path) -> None:
+    odd: dict[str, str] = {}
+    run = Run(tmp_path, odd)
+    run.do((COMPARE, LARGE, 0.0))
+    odd[HDFS] = "fails"
+    later = [one for one in run.do((COMPARE, LARGE, 30.0)) if one["s3_delay_ms"] == 30.0 and one["metric"] == ROWS]
+    assert [one["ratio"] for one in later] == [SECONDS[ROCKSDB] / SECONDS[EPOCHAL]]
 
 
 def test_another_sitting_knows_which_store_was_the_better_one(tmp_path: Path) -> None:

@@ -62,6 +62,12 @@ def test_rows_and_cpu_are_of_the_measured_batches() -> None:
     assert named(found, CPU).met is False, "at most half of theirs"
 
 
+def test_a_goal_for_a_ratio_is_not_judged_without_the_other_side() -> None:
+    found = figures(WINDOWS, 0.0, measured(), None)
+    assert named(found, ROWS).epochal > 4
+    assert {(one.goal, one.met) for one in found} == {(None, None)}
+
+
 def test_a_paced_input_has_requests_per_minute_and_latencies_but_no_throughput() -> None:
     metrics = {one.metric for one in figures(PACED, 0.0, measured(), measured())}
     assert {PER_MINUTE, "arrival to computed, p50 seconds", "arrival to visible, p99 seconds"} <= metrics
