@@ -37,7 +37,7 @@ NEXMARK = """
 **Nexmark.** Query 11: pieces of sessions are sorted anew with every batch, to see which belong together, where
 Structured Streaming has an operator for it. Queries that pass rows on (10): see CPU. Joins (3) have two sources, and a
 batch of either is two jobs: its own rows into state, and these with the other side's; Structured Streaming has one plan
-for both sides. Query 18 looks up nearly as many keys as it has rows, in Python. Next: sessions by an operator of our
+for both sides. Query 18 looks keys up by Python workers. Next: sessions by an operator of our
 own on columns; one source and one job for both sides of a join; a search without leaving the JVM.
 """
 
