@@ -1,11 +1,11 @@
 """Runs in the store: how many jobs writing them takes, and that they come back as they were."""
 
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.batch import jobs_so_far
 from epochal.protocol.control import StorageConfig
 from epochal.protocol.documents import Run as StoredRun
 from epochal.protocol.epochs import Epoch, Generation
@@ -24,11 +24,6 @@ def rows(spark: SparkSession, first: int, count: int) -> DataFrame:
     )
 
 
-def jobs(spark: SparkSession) -> int:
-    context: Any = spark.sparkContext._jsc.sc()
-    return int(context.dagScheduler().numTotalJobs())
-
-
 def test_small_runs_are_written_by_one_job_and_come_back_one_by_one(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     storage = StorageConfig(uri=(tmp_path / "store").as_uri())
@@ -36,9 +31,9 @@ def test_small_runs_are_written_by_one_job_and_come_back_one_by_one(spark: Spark
     persistence = Persistence(spark, storage, paths, Generation(3))
     frames = [rows(spark, 0, 10), rows(spark, 10, 1), rows(spark, 11, 500)]
     runs = [Run.materialise(frame) for frame in frames]
-    before = jobs(spark)
+    before = jobs_so_far(spark)
     written = persistence.write_small(runs, operator="join", table="left", epoch=Epoch(7), numbers=[4, 5, 9])
-    assert jobs(spark) == before + 1
+    assert jobs_so_far(spark) == before + 1
     objects = [part.object for run in runs for part in run.parts or ()]
     assert len(set(objects)) == 3
     assert written == sum((tmp_path / "store" / name).stat().st_size for name in objects)

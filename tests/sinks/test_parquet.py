@@ -44,7 +44,6 @@ def in_bucket(s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> Make:
     server = s3_bucket.server
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_key)
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     other = server.make_bucket(f"{s3_bucket.name}-results")
 
     def make(where: str) -> Place:

@@ -5,6 +5,7 @@ thread that brings the next batch on a blocked input waits, which holds back the
 in the direction of the graph only, so they cannot form a circle.
 """
 
+import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,8 +19,9 @@ from epochal.protocol.barrier import CheckpointBarrier
 from epochal.runtime.background import Background
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import JobStoppingError, OperatorError, PipelineError, UnreadableStateError, lost_state
+from epochal.runtime.observed import Metrics
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.tables import Run
+from epochal.runtime.tables import Run, run_metrics
 
 _T = TypeVar("_T")
 
@@ -137,6 +139,10 @@ class Task:
             self.context.batch_run, self.context.prepared = of, prepared
             self._run(scope, lambda: self.operator.process(frame, self.context, channel))
 
+    @functools.cached_property
+    def _run_metrics(self) -> Metrics:
+        return run_metrics()
+
     def _wait_for_turn(self, channel: int) -> None:
         while channel in self._delivered:
             self._free.wait()
@@ -146,7 +152,7 @@ class Task:
         scope.emitted.append((self.name, frame))
         if len(edges) > 1 and of is None:
             # Each branch would compute these rows again.
-            run = Run.materialise(frame).hold()
+            run = Run.materialise(frame, self._run_metrics).hold()
             scope.dropped.append(run)
             frame = run.frame
         for edge in edges:
