@@ -1,27 +1,31 @@
 """Event-time sessions: rows with the same keys, none more than a gap after the one before it.
 
-State holds pieces of sessions, as each batch brought them; pieces that touch are one session. When a session is over it
-comes out, and a small row that says up to where its key is closed takes the place of removing its pieces: runs never
-change. What is closed is swept out when it has become half of the state, so each piece is rewritten a few times only.
+State holds sessions that are not over, one row each, and pieces of sessions that batches brought since; pieces that
+touch are one session. A batch's rows become pieces by hashing them: of one key, those within the same stretch of event
+time that is as long as the gap are in one session, whatever else comes. So rows are neither moved nor sorted, only
+pieces are. When the watermark passes a session's end, all pieces become sessions; what is over comes out, and the rest
+is the state from then on.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from epochal.operators.aggregates import Aggregation, simple_part
+from epochal.operators.aggregates import ROWS, Aggregation, simple_part
 from epochal.operators.bounds import at_least, before
 from epochal.operators.keys import KEY, check_columns, key_columns, with_key
 from epochal.operators.panes import END, START
 from epochal.operators.window import LATE
-from epochal.runtime.observed import micros
+from epochal.runtime.observed import Metrics, micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.tables import KeyedTimeTable, Run
+from epochal.runtime.prepared import Prepared
+from epochal.runtime.tables import SMALL_BATCH, KeyedTimeTable, Run, earliest, materialise, together
 
-FIRST, LAST, NUMBER = "__first", "__last", "__session"
-"""A piece's first and last event time, in microseconds, and its session among those of its key."""
-CLOSED = "__closed"
-"""A closed piece's session's last event time."""
-_CLOSED_KEY, _UNTIL = "__closed_key", "__until"
+FIRST, LAST = "__first", "__last"
+"""A session's first and last event time, in microseconds; of a row that is kept, its own."""
+NUMBER = "__session"
+"""Of a piece, the stretch of time that it is from; then its session among those of its key."""
+_OVER = "__over"
+"""The last event time of a kept row's session."""
 
 
 class SessionWindowOperator(Operator):
@@ -40,61 +44,114 @@ class SessionWindowOperator(Operator):
         self._keys = keys
         self._aggregates = aggregates
         self._aggregation: Aggregation | None = None
-        self._pieces: KeyedTimeTable | None = None
-        self._closed: KeyedTimeTable | None = None
+        self._table: KeyedTimeTable | None = None
+        self._metrics: Metrics | None = None
+        self._columns: Prepared | None = None
+        self._output: Prepared | None = None
+        self._time = micros(F.col(event_time))
+        self._many = False
+        """Whether the last batch had more pieces than one task takes at a time."""
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._pieces = ctx.table_manager.keyed_time_table("pieces", partitioned_by=[KEY])
-        self._closed = ctx.table_manager.keyed_time_table("closed", partitioned_by=[KEY])
+        self._table = ctx.table_manager.keyed_time_table("sessions", partitioned_by=[KEY])
+
+    @property
+    def counts_input(self) -> bool:
+        return self._aggregation is not None and not self._aggregation.keeps_rows
+
+    # --- batches ---
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        assert self._pieces is not None
-        added = self._pieces.append(self._piece(frame), self._begin())
+        assert self._table is not None
+        batch = frame.coalesce(1) if ctx.small_batch else frame
+        pieces, first = self._pieces(batch, ctx, note=ctx.counts_input)
         horizon = None if ctx.watermark is None else ctx.watermark - self._gap
-        if horizon is not None and added.min_time is not None and added.min_time < horizon:
-            self._without_late(frame, added, horizon, ctx)
-        self._pieces.merge_small(lambda pieces: self._merged(self._open(pieces)), self._begin())
+        if horizon is not None and first is not None and first < horizon:
+            ctx.table_manager.release_later(pieces.hold())
+            late = frame.where(F.col(self._event_time).isNotNull() & before(self._time, horizon))
+            ctx.late_rows += late.count()
+            if ctx.is_read(LATE):
+                ctx.emit(late, LATE)
+            pieces, _ = self._pieces(batch.where(at_least(self._time, horizon)), ctx, note=False)
+        self._many = pieces.rows > SMALL_BATCH
+        self._table.add(pieces)
+        self._table.merge_small(self._joined, F.timestamp_micros(self._part(LAST)), gather=True)
 
-    def _without_late(self, frame: DataFrame, added: Run, horizon: int, ctx: OperatorContext) -> None:
-        """Take a batch back, and add it again without its late rows."""
-        assert self._pieces is not None
-        time = micros(F.col(self._event_time))
-        late = frame.where(F.col(self._event_time).isNotNull() & before(time, horizon))
-        ctx.late_rows += late.count()
-        if ctx.is_read(LATE):
-            ctx.emit(late, LATE)
-        self._pieces.drop([added])
-        self._pieces.append(self._piece(frame.where(at_least(time, horizon))), self._begin())
+    def _pieces(self, frame: DataFrame, ctx: OperatorContext, *, note: bool) -> tuple[Run, int | None]:
+        """What a batch adds, and its first event time. Rows without a time are left out afterwards: to ``note`` how
+        many rows there are, they have to go through once."""
+        assert self._aggregation is not None
+        assert self._metrics is not None
+        if self._aggregation.keeps_rows:
+            held, seen = materialise(self._rows(frame).repartition(KEY), self._metrics)
+        else:
+            pieces = self._aggregation.partial(self._stretched(frame))
+            held, seen = materialise(pieces.repartition(KEY) if self._many else pieces, self._metrics)
+            if note:
+                ctx.note_input(rows=int(seen["input"] or 0), newest=seen["max_time"])
+            if seen["untimed"]:
+                ctx.table_manager.release_later(Run(held, rows=seen["rows"]).hold())
+                held, seen = materialise(held.where(F.col(NUMBER).isNotNull()), self._metrics)
+        return Run(held, rows=seen["rows"], min_time=seen["min_time"], max_time=seen["max_time"]), seen["first"]
+
+    def _stretched(self, frame: DataFrame) -> DataFrame:
+        """Rows with the stretch of time that they are from: those of one key and stretch are in one session."""
+        stretch = self._time - F.pmod(self._time, F.lit(max(self._gap, 1)))
+        return with_key(frame, self._keys).withColumn(NUMBER, stretch)
+
+    def _rows(self, frame: DataFrame) -> DataFrame:
+        """Each row as the smallest piece of a session."""
+        known = frame.where(F.col(self._event_time).isNotNull())
+        return with_key(known, self._keys).withColumn(FIRST, self._time).withColumn(LAST, self._time)
+
+    # --- sessions ---
 
     def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
-        assert self._pieces is not None
-        assert self._closed is not None
+        assert self._table is not None
         # A row that comes the gap after the last one still belongs to the session, as in Spark.
         horizon = watermark - self._gap
-        pieces = self._pieces.read()
-        if pieces is None or all(run.min_time is None or run.min_time >= horizon for run in self._pieces.runs):
+        runs = list(self._table.runs)
+        oldest, pieces = earliest(runs), together(runs)
+        if pieces is None or oldest is None or oldest >= horizon:
             return
-        last = F.max(self._part(LAST)).over(Window.partitionBy(KEY, NUMBER))
-        sessions = self._renumbered(self._open(pieces)).withColumn(CLOSED, last)
-        done = ctx.table_manager.for_this_batch(sessions.where(before(F.col(CLOSED), horizon)))
-        if done.rows:
-            ctx.emit(self._result(done.frame.drop(CLOSED)))
-            self._closed.add(done.part(done.frame.select(KEY, CLOSED)))
-            self._sweep()
+        last = F.col(self._part(LAST) if self.counts_input else _OVER)
+        is_open = at_least(last, horizon)
+        counted = {"rows": F.count(F.lit(1)), "open": F.count(F.when(is_open, 1))}
+        times = {"min_time": F.min(F.when(is_open, last)), "max_time": F.max(last)}
+        held, seen = materialise(self._sessions(pieces), Metrics(counted | times))
+        sessions = Run(held, rows=seen["rows"]).hold()
+        ctx.table_manager.release_later(sessions)
+        if seen["open"] < seen["rows"]:
+            ctx.emit(self._result(held.where(before(last, horizon))))
+        self._table.drop(runs)
+        if seen["open"]:
+            left = held.where(is_open)
+            state = left if self.counts_input else left.drop(NUMBER, _OVER)
+            self._table.add(
+                Run(state, rows=seen["open"], min_time=seen["min_time"], max_time=seen["max_time"], of=sessions)
+            )
 
-    def _sweep(self) -> None:
-        """Write the state anew without what is closed, if that is half of it."""
-        assert self._pieces is not None
-        assert self._closed is not None
-        before_it = list(self._pieces.runs)
-        if 2 * sum(run.rows for run in self._closed.runs) < sum(run.rows for run in before_it):
-            self._closed.merge_small(lambda rows: rows)
-            return
-        pieces = self._pieces.read()
-        assert pieces is not None
-        self._pieces.append(self._merged(self._open(pieces)), self._begin())
-        self._pieces.drop(before_it)
-        self._closed.clear()
+    def _sessions(self, pieces: DataFrame) -> DataFrame:
+        """One row for each session; where rows are kept, these, with their session's number and last event time."""
+        assert self._aggregation is not None
+        numbered = self._numbered(pieces)
+        if self._aggregation.keeps_rows:
+            return numbered.withColumn(_OVER, F.max(LAST).over(Window.partitionBy(KEY, NUMBER)))
+        return self._aggregation.merged(numbered)
+
+    def _joined(self, pieces: DataFrame) -> DataFrame:
+        """Pieces that touch made one. Where rows are kept, they stay as they are."""
+        assert self._aggregation is not None
+        return pieces if self._aggregation.keeps_rows else self._sessions(pieces)
+
+    def _numbered(self, pieces: DataFrame) -> DataFrame:
+        """Pieces of the same key that touch get the same number."""
+        first, last = self._part(FIRST), self._part(LAST)
+        by_time = Window.partitionBy(KEY).orderBy(first)
+        earlier = F.max(last).over(by_time.rowsBetween(Window.unboundedPreceding, -1))
+        apart = F.coalesce(F.col(first) > earlier + self._gap, F.lit(True)).cast("int")
+        so_far = by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        return pieces.withColumn(NUMBER, apart).withColumn(NUMBER, F.sum(NUMBER).over(so_far))
 
     def output_watermark(self, watermark: int) -> int:
         """Event time downstream is that of the sessions' ends: none comes any more that ended before."""
@@ -102,64 +159,28 @@ class SessionWindowOperator(Operator):
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         check_columns(frames[0], self._keys)
-        rows = self._numbered(self._rows(frames[0]), FIRST, LAST)
-        spans = {FIRST: F.min(FIRST), LAST: F.max(LAST)}
-        self._aggregation = Aggregation([KEY, NUMBER], self._aggregates | spans, rows)
-        return {MAIN: self._result(self._aggregation.partial(rows)), LATE: frames[0]}
-
-    # --- pieces ---
-
-    def _rows(self, frame: DataFrame) -> DataFrame:
-        """Each row as the smallest piece of a session."""
-        time = micros(F.col(self._event_time))
-        known = frame.where(F.col(self._event_time).isNotNull())
-        return with_key(known, self._keys).withColumn(FIRST, time).withColumn(LAST, time)
-
-    def _piece(self, frame: DataFrame) -> DataFrame:
-        """What a batch adds: its rows, as far as possible as one piece per session."""
-        assert self._aggregation is not None
-        return self._aggregation.partial(self._numbered(self._rows(frame).repartition(KEY), FIRST, LAST))
-
-    def _numbered(self, pieces: DataFrame, first: str, last: str) -> DataFrame:
-        """Pieces of the same key that touch get the same number."""
-        by_time = Window.partitionBy(KEY).orderBy(first)
-        earlier = F.max(last).over(by_time.rowsBetween(Window.unboundedPreceding, -1))
-        apart = F.coalesce(F.col(first) > earlier + self._gap, F.lit(True)).cast("int")
-        return pieces.withColumn(NUMBER, apart).withColumn(
-            NUMBER, F.sum(NUMBER).over(by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow))
-        )
-
-    def _renumbered(self, pieces: DataFrame) -> DataFrame:
-        return self._numbered(pieces.drop(NUMBER), self._part(FIRST), self._part(LAST))
-
-    def _merged(self, pieces: DataFrame) -> DataFrame:
-        """Pieces that touch made one. Where rows are kept, they stay as they are."""
-        assert self._aggregation is not None
-        return self._aggregation.merged(self._renumbered(pieces))
-
-    def _open(self, pieces: DataFrame) -> DataFrame:
-        """Without the pieces of sessions that came out: all that end where their key is closed, or before."""
-        assert self._closed is not None
-        closed = self._closed.read()
-        if closed is None:
-            return pieces
-        # Under new names: what is closed was made of the pieces, and Spark would take their columns for the same.
-        until = closed.groupBy(F.col(KEY).alias(_CLOSED_KEY)).agg(F.max(CLOSED).alias(_UNTIL))
-        same = (F.col(KEY) == F.col(_CLOSED_KEY)) & (F.col(self._part(LAST)) <= F.col(_UNTIL))
-        return pieces.join(until.hint("shuffle_hash"), same, "left_anti")
+        rows = self._stretched(frames[0])
+        spans = {FIRST: F.min(self._time), LAST: F.max(self._time)}
+        aggregation = Aggregation([KEY, NUMBER], self._aggregates | spans, rows, count_rows=True)
+        self._aggregation = aggregation
+        first, last = self._part(FIRST), self._part(LAST)
+        metrics = {"rows": F.count(F.lit(1)), "min_time": F.min(last), "max_time": F.max(last), "first": F.min(first)}
+        if not aggregation.keeps_rows:
+            metrics |= {"input": F.sum(ROWS), "untimed": F.count(F.when(F.col(NUMBER).isNull(), 1))}
+        self._metrics = Metrics(metrics)
+        self._columns = Prepared([F.col(KEY), *aggregation.results()])
+        ends = [F.timestamp_micros(FIRST).alias(START), F.timestamp_micros(F.col(LAST) + self._gap).alias(END)]
+        self._output = Prepared([*ends, *key_columns(self._keys), *(F.col(name) for name in self._aggregates)])
+        return {MAIN: self._result(aggregation.partial(rows)), LATE: frames[0]}
 
     def _part(self, name: str) -> str:
         """The column that has a piece's first or last time: partials have names of their own."""
         assert self._aggregation is not None
         return name if self._aggregation.keeps_rows else simple_part(name)
 
-    def _begin(self) -> Column:
-        return F.timestamp_micros(self._part(FIRST))
-
-    def _result(self, pieces: DataFrame) -> DataFrame:
+    def _result(self, sessions: DataFrame) -> DataFrame:
         assert self._aggregation is not None
-        span = [
-            F.timestamp_micros(FIRST).alias(START),
-            F.timestamp_micros(F.col(LAST) + self._gap).alias(END),
-        ]
-        return self._aggregation.result(pieces).select(*span, *key_columns(self._keys), *self._aggregates)
+        assert self._columns is not None
+        assert self._output is not None
+        whole = self._aggregation.grouped(sessions) if self._aggregation.keeps_rows else sessions
+        return self._output.select(self._columns.select(whole))
