@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from epochal.driver import PARTITIONS, SPARK_DEFAULTS
+from epochal.driver import JVM, PARTITIONS, SPARK_DEFAULTS
 
 MEMORY = "4g"
 
@@ -15,11 +15,12 @@ OPENED = "--add-opens=java.management/com.sun.jmx.mbeanserver=ALL-UNNAMED"
 
 
 def spark_session(name: str, conf: Mapping[str, str] | None = None, *, defaults: bool = True) -> SparkSession:
-    """``defaults``: with the settings of Epochal's driver."""
+    """``defaults``: with the settings of Epochal's driver. The JVM's are as good for plain Spark."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The heap is fixed when the JVM starts, so it cannot be set on the builder.
     memory = (conf or {}).get("spark.driver.memory", MEMORY)
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {memory} --driver-java-options {OPENED} pyspark-shell"
+    options = " ".join([OPENED, *JVM])
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {memory} --driver-java-options '{options}' pyspark-shell"
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

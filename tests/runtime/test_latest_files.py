@@ -22,9 +22,11 @@ from epochal.runtime.latest_files import (
     filing,
     finding,
     greatest,
+    greatest_struct,
     keeping_new,
     later_than,
     least,
+    least_struct,
     merged,
     merging,
     reading,
@@ -206,3 +208,15 @@ def test_runs_that_say_null_and_never_null_are_merged(place: Place) -> None:
     write(place, 2, {2: 20})
     list(merging(place, [2, 1], 3, KEY, None)(iter([])))
     assert content(reading(place, [3], KEY, lambda rows: rows)(iter([]))) == {1: 10, 2: 20}
+
+
+def test_structs_are_ordered_by_their_first_field_that_differs_and_null_is_least() -> None:
+    kind = pa.struct([("a", pa.int64()), ("b", pa.timestamp("us"))])
+    fields = [(None, 9), (1, None), (1, 2), (1, 3), (2, 1)]
+    ordered = pa.array([None, *({"a": a, "b": b} for a, b in fields)], kind).to_pylist()
+    pairs = [(one, other) for one in range(len(ordered)) for other in range(len(ordered))]
+    ones = pa.array([ordered[one] for one, _ in pairs], kind)
+    others = pa.array([ordered[other] for _, other in pairs], kind)
+    assert greatest_struct(ones, others).to_pylist() == [ordered[max(pair)] for pair in pairs]
+    # Nothing is no value to choose.
+    assert least_struct(ones, others).to_pylist() == [ordered[min(pair) or max(pair)] for pair in pairs]

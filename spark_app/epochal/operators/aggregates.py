@@ -26,7 +26,15 @@ from pyspark.sql.types import (
 )
 
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.latest_files import Sum, add_any, add_checked, greatest, least
+from epochal.runtime.latest_files import (
+    Sum,
+    add_any,
+    add_checked,
+    greatest,
+    greatest_struct,
+    least,
+    least_struct,
+)
 from epochal.runtime.prepared import Prepared, active_context
 
 Columns = dict[str, Column]
@@ -182,8 +190,12 @@ def arrow_sum(plus: Plus, kind: DataType, *, checked: bool) -> Sum | None:
         return add_checked if checked else add_any
     if plus is _added and isinstance(kind, DoubleType):
         return add_any
-    if isinstance(kind, _IN_ORDER) and plus in (F.least, F.greatest):
+    if plus not in (F.least, F.greatest):
+        return None
+    if isinstance(kind, _IN_ORDER):
         return least if plus is F.least else greatest
+    if isinstance(kind, StructType) and kind.fields and all(isinstance(one.dataType, _IN_ORDER) for one in kind):
+        return least_struct if plus is F.least else greatest_struct
     return None
 
 

@@ -449,6 +449,33 @@ def greatest(one: pa.Array, other: pa.Array) -> pa.Array:
     return pc.coalesce(pc.if_else(pc.less(one, other), other, one), one, other)
 
 
+def least_struct(one: pa.Array, other: pa.Array) -> pa.Array:
+    return _chosen(one, other, _is_less)
+
+
+def greatest_struct(one: pa.Array, other: pa.Array) -> pa.Array:
+    return _chosen(one, other, lambda one, other: _is_less(other, one))
+
+
+def _chosen(one: pa.Array, other: pa.Array, first: Callable[[pa.Array, pa.Array], pa.Array]) -> pa.Array:
+    """The other's values where ``first`` says that they come first, or there are none of the one's."""
+    kind = _nullable(other.type)
+    others = pc.and_(pc.or_(first(other, one), one.is_null()), other.is_valid()).to_numpy(zero_copy_only=False)
+    places = np.arange(len(one)) + np.where(others, len(one), 0)
+    return pa.concat_arrays([one.cast(kind), other.cast(kind)]).take(pa.array(places))
+
+
+def _is_less(one: pa.Array, other: pa.Array) -> pa.Array:
+    """By the first field that differs, and null before all else, as Spark has it."""
+    less, equal = pa.scalar(False), pa.scalar(True)
+    for number in range(one.type.num_fields):
+        a, b = pc.struct_field(one, number), pc.struct_field(other, number)
+        smaller = pc.or_(pc.and_(a.is_null(), b.is_valid()), pc.fill_null(pc.less(a, b), False))
+        same = pc.or_(pc.and_(a.is_null(), b.is_null()), pc.fill_null(pc.equal(a, b), False))
+        less, equal = pc.or_(less, pc.and_(equal, smaller)), pc.and_(equal, same)
+    return less
+
+
 def later_than(column: str, bound: int) -> Keep:
     """Leave out rows whose ``column`` is below ``bound``."""
     return lambda rows: rows.filter(pc.greater_equal(rows.column(column), bound))
