@@ -241,7 +241,9 @@ def kept_name(arguments: argparse.Namespace) -> str:
 
 
 def sitting(arguments: argparse.Namespace, load: float, seconds: float) -> dict[str, Any]:
-    return conditions(load_before=load, interval=f"{arguments.interval:g} s", took=f"{seconds:.0f} s")
+    """What a page says of the conditions; of several sittings also which of them measured what."""
+    facts = conditions(load_before=load, interval=f"{arguments.interval:g} s", took=f"{seconds:.0f} s")
+    return facts | ({"workloads": arguments.only} if arguments.only else {})
 
 
 def _since(began: float, again: Measured, killed: int) -> tuple[float, float]:
