@@ -34,12 +34,13 @@ describe it. Next: describe a batch once, and use that for every batch.
 """
 
 NEXMARK = """
-**Nexmark.** Where S3 has no delay, what Structured Streaming asks of it takes a quarter of a second a batch; apart from
-that both read the same nested Parquet and write the same rows, which is most of the work of queries that pass rows on
-(0, 1, 10, 13, 14, 21, 22): on local disk they are level. Joins (3) have two sources, and a batch of either is two jobs:
-its own rows into state, and these with the other side's; Structured Streaming has one plan for both sides. Queries 15
-and 16 count distinct values, and have all of them in one row a key. Query 18 groups structs, which Spark does by sorting.
-Next: one source and one job for both sides of a join; distinct values as a table of their own that is looked up.
+**Nexmark.** Where S3 has no delay, what Structured Streaming asks of it takes a tenth to a quarter of a second a batch;
+apart from that both read the same nested Parquet and write the same rows, which is most of the work of queries that
+pass rows on (0, 1, 10, 13, 14, 21, 22): on local disk they are level. Joins (3) have two sources, and a batch of either
+is two jobs: its own rows into state, and these with the other side's; Structured Streaming has one plan for both sides.
+Queries 15 and 16 count distinct values, and have all of them in one row a key. Query 18 groups structs, which Spark
+does by sorting. Next: one source and one job for both sides of a join; distinct values as a table of their own that is
+looked up.
 """
 
 LOOKING_UP = """

@@ -1,6 +1,7 @@
 """What a micro-batch costs, in Spark's own units: jobs and their stages."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,31 @@ def test_a_small_batch_of_windows_is_one_job_of_one_stage(spark: SparkSession, t
     assert job.rows("out") == [(at(0), at(10), 1, 2), (at(0), at(10), 2, 1), (at(10), at(20), 2, 1)]
 
 
+def sessions(p: Pipeline, job: FedJob) -> None:
+    rows = job.source(p, "rows", ROWS, event_time="at")
+    job.collect("out", rows.session_window("sittings", gap="10 seconds", keys=["key"], aggregates={"n": F.count("*")}))
+
+
+def test_a_small_batch_of_sessions_is_one_job_and_one_more_when_some_may_be_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    job = FedJob(spark, sessions, tmp_path)
+    job.start()
+    assert stages_of_jobs(spark, job, [(1, at(1)), (2, at(2))]) == [2]
+    assert stages_of_jobs(spark, job, [(1, at(3))]) == [1]
+    # All pieces become sessions, and what is over goes to the sink.
+    assert stages_of_jobs(spark, job, [(2, at(20))]) == [1, 1, 1]
+    # Not late by itself, and within the gap of a session that came out: that one is over.
+    job.feed("rows", [(1, at(12))])
+    job.finish()
+    assert job.rows("out") == [
+        (at(1), at(13), 1, 2),
+        (at(2), at(12), 2, 1),
+        (at(12), at(22), 1, 1),
+        (at(20), at(30), 2, 1),
+    ]
+
+
 def totals(p: Pipeline, job: FedJob) -> None:
     rows = job.source(p, "rows", ROWS, event_time="at")
     job.collect("out", rows.aggregate("totals", keys=["key"], aggregates={"n": F.count("*"), "last": F.max("at")}))
@@ -76,11 +102,23 @@ def test_a_batch_without_duplicates_is_one_job(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.parametrize("small", [1000, 0], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("pipeline", "expected"),
+    [
+        (windows, [(at(0), at(10), 1, 2), (at(0), at(10), None, 1)]),
+        (sessions, [(at(1), at(12), 1, 2), (at(3), at(13), None, 1)]),
+    ],
+)
 def test_rows_without_a_time_are_counted_and_left_out(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pipeline: Callable[[Pipeline, FedJob], None],
+    expected: list[Any],
+    small: int,
 ) -> None:
     monkeypatch.setattr(source, "SMALL_BATCH", small)
-    job = FedJob(spark, windows, tmp_path)
+    job = FedJob(spark, pipeline, tmp_path)
     engine = job.start()
     for batch in ([(1, at(1)), (1, None), (2, None)], [(3, None)], [], [(1, at(2)), (None, at(3))]):
         job.feed("rows", batch)
@@ -88,4 +126,4 @@ def test_rows_without_a_time_are_counted_and_left_out(
     assert task.report().rows == 6
     assert engine.status().late_rows == 0
     job.finish()
-    assert job.rows("out") == [(at(0), at(10), 1, 2), (at(0), at(10), None, 1)]
+    assert job.rows("out") == expected
