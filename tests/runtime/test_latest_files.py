@@ -31,6 +31,7 @@ from epochal.runtime.latest_files import (
     merging,
     reading,
     same_values,
+    united,
     writing,
 )
 
@@ -220,3 +221,22 @@ def test_structs_are_ordered_by_their_first_field_that_differs_and_null_is_least
     assert greatest_struct(ones, others).to_pylist() == [ordered[max(pair)] for pair in pairs]
     # Nothing is no value to choose.
     assert least_struct(ones, others).to_pylist() == [ordered[min(pair) or max(pair)] for pair in pairs]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
+@pytest.mark.parametrize("rows", [1, 50])
+def test_lists_are_united_value_by_value(kind: pa.DataType, rows: int) -> None:
+    chance = random.Random(rows)
+
+    def lists() -> list[list[Any] | None]:
+        values = [chance.sample(range(20), chance.randint(0, 9)) for _ in range(rows)]
+        return [[one if kind == pa.int64() else str(one) for one in some] for some in values]
+
+    ones, others = lists(), lists()
+    ones[0] = None
+    # Slices of longer arrays, as a record batch has them.
+    one = pa.array([[None], *ones], pa.list_(kind)).slice(1)
+    found = united(one, pa.array(others, pa.list_(pa.field("element", kind, nullable=False)))).to_pylist()
+    assert [sorted(some) for some in found] == [
+        sorted({*(a or []), *(b or [])}) for a, b in zip(ones, others, strict=True)
+    ]

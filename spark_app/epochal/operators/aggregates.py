@@ -12,6 +12,7 @@ from typing import Any, cast
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    ArrayType,
     ByteType,
     DataType,
     DateType,
@@ -34,6 +35,7 @@ from epochal.runtime.latest_files import (
     greatest_struct,
     least,
     least_struct,
+    united,
 )
 from epochal.runtime.prepared import Prepared, active_context
 
@@ -124,6 +126,10 @@ def _either(one: Column, other: Column) -> Column:
     return F.coalesce(one | other, one, other)
 
 
+def _united(one: Column, other: Column) -> Column:
+    return F.coalesce(F.array_union(one, other), one, other)
+
+
 def _average(name: str, argument: Column, frame: DataFrame) -> Decomposed:
     total, count = f"{name}__s", f"{name}__n"
     exact = isinstance(frame.select(argument.alias("x")).schema["x"].dataType, DecimalType)
@@ -181,6 +187,7 @@ def _count_distinct(name: str, arguments: list[Column]) -> Decomposed:
         {part: F.collect_set(value)},
         {part: F.array_distinct(F.flatten(F.collect_list(part)))},
         F.size(part).cast("long"),
+        {part: _united},
     )
 
 
@@ -190,6 +197,9 @@ def arrow_sum(plus: Plus, kind: DataType, *, checked: bool) -> Sum | None:
         return add_checked if checked else add_any
     if plus is _added and isinstance(kind, DoubleType):
         return add_any
+    if plus is _united and isinstance(kind, ArrayType):
+        element = kind.elementType
+        return united if isinstance(element, _IN_ORDER) or element.simpleString() == "string" else None
     if plus not in (F.least, F.greatest):
         return None
     if isinstance(kind, _IN_ORDER):

@@ -449,6 +449,24 @@ def greatest(one: pa.Array, other: pa.Array) -> pa.Array:
     return pc.coalesce(pc.if_else(pc.less(one, other), other, one), one, other)
 
 
+def united(one: pa.ListArray, other: pa.ListArray) -> pa.ListArray:
+    """The values of either list, each once. Lists have no value twice and no nulls; null is a list without values."""
+    kind = _nullable(other.type)
+    values = pa.concat_arrays([one.cast(kind).flatten(), other.cast(kind).flatten()])
+    if len(other) == 1:
+        values = values.unique()
+        sizes = np.array([len(values)])
+    else:
+        parents = pa.concat_arrays([pc.list_parent_indices(one), pc.list_parent_indices(other)])
+        distinct = pa.table({"row": parents, "value": values}).group_by(["row", "value"], use_threads=False)
+        found = distinct.aggregate([]).combine_chunks()
+        rows = found.column("row").to_numpy()
+        values = found.column("value").combine_chunks().take(pa.array(np.argsort(rows, kind="stable")))
+        sizes = np.bincount(rows, minlength=len(other))
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=kind)
+
+
 def least_struct(one: pa.Array, other: pa.Array) -> pa.Array:
     return _chosen(one, other, _is_less)
 
