@@ -134,11 +134,62 @@ def test_what_fails_leaves_no_file(place: Place) -> None:
     assert [path.name for path in place.folder().iterdir()] == ["1-0.arrow"]
 
 
+def arriving(rows: list[tuple[int, int | None]]) -> list[pa.RecordBatch]:
+    """Keys and values as they arrive, a few to a batch."""
+    numbered = [(key, value, place) for place, (key, value) in enumerate(rows)]
+    return [
+        pa.RecordBatch.from_pydict(
+            {
+                HASH: pa.array([hash_of(key) for key, _, _ in some], pa.int64()),
+                KEY: pa.StructArray.from_arrays([pa.array([key for key, _, _ in some])], ["key"]),
+                "value": pa.array([value for _, value, _ in some], pa.int64()),
+                "arrival": pa.array([place for _, _, place in some], pa.int64()),
+                "row": pa.array([place for _, _, place in some], pa.int64()),
+            }
+        )
+        for some in (numbered[begin : begin + 7] for begin in range(0, len(numbered), 7))
+    ]
+
+
+def keep_new(place: Place, rows: list[tuple[int, int | None]], *, late: int | None, since: int | None) -> list[int]:
+    """Which rows go on, by the place they came at."""
+    step = keeping_new(place, [1], 2, KEY, time="value", arrival="arrival", late=late, since=since, gone=[])
+    found = list(step(iter(arriving(rows))))
+    assert all(one.schema.names == [KEY, "value", "row"] for one in found)
+    return sorted(row for one in found for row in one.column("row").to_pylist())
+
+
 def test_only_keys_that_are_new_or_forgotten_go_on(place: Place) -> None:
     write(place, 1, {1: 10, 2: 20})
-    step = keeping_new(place, [1], 2, KEY, time="value", since=15, gone=[])
-    assert content(step(iter([batch({1: 30, 2: 30, 3: 30})]))) == {1: 30, 3: 30}
+    assert keep_new(place, [(1, 30), (2, 30), (3, 30)], late=None, since=15) == [0, 2]
     assert content(reading(place, [2, 1], KEY, lambda rows: rows)(iter([]))) == {1: 30, 2: 20, 3: 30}
+
+
+def test_rows_that_are_late_or_have_no_time_do_not_go_on(place: Place) -> None:
+    write(place, 1, {})
+    assert keep_new(place, [(1, 9), (1, None), (1, 11), (2, None), (3, 8), (4, 10)], late=10, since=0) == [2, 5]
+
+
+@pytest.mark.parametrize("most", [latest_files.SLICE, 20], ids=["in memory", "in a file"])
+@pytest.mark.parametrize("seed", range(10))
+def test_of_each_key_the_first_row_by_time_and_arrival_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch, seed: int, most: int
+) -> None:
+    monkeypatch.setattr(latest_files, "SLICE", most)
+    chance = random.Random(seed)
+    known = {key: chance.randrange(50) for key in chance.sample(range(300), 60)}
+    write(place, 1, known)
+    rows = [(chance.randrange(300), chance.choice([None, *range(50)])) for _ in range(400)]
+    since = chance.choice([None, 25])
+    first: dict[int, tuple[int, int]] = {}
+    for number, (key, value) in enumerate(rows):
+        if value is not None and value >= 5:
+            first[key] = min(first.get(key, (value, number)), (value, number))
+    new = {key: one for key, one in first.items() if key not in known or (since is not None and known[key] < since)}
+    assert keep_new(place, rows, late=5, since=since) == sorted(number for _, number in new.values())
+    stored = {key: value for key, (value, _) in new.items()}
+    assert content(reading(place, [2, 1], KEY, lambda rows: rows)(iter([]))) == known | stored
+    assert sorted(path.name for path in place.folder().iterdir()) == ["1-0.arrow", "2-0.arrow"]
 
 
 def test_a_merge_may_leave_rows_out(place: Place) -> None:

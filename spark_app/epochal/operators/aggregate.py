@@ -1,14 +1,17 @@
 """Updating aggregates: a result per key that changes with every batch."""
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from epochal.operators.aggregates import Aggregation, arrow_sum
-from epochal.operators.keys import KEY, check_looked_up, key_columns, with_key
+from epochal.operators.keys import KEY, check_looked_up, key_columns, key_of, with_key
 from epochal.runtime.latest_files import HASH, OLDER, Sum
 from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.prepared import Prepared
 from epochal.runtime.tables import KeyedTimeTable, union
 
 _SIDES = "__sides"
@@ -25,7 +28,8 @@ class UpdatingAggregateOperator(Operator):
         self._aggregates = aggregates
         self._aggregation: Aggregation | None = None
         self._state = StructType()
-        self._results: list[Column] = []
+        self._partial: Callable[[DataFrame], DataFrame] | None = None
+        self._results: Prepared | None = None
         self._sums: dict[str, Sum] = {}
         """How executors add partials by themselves; empty where Spark has to."""
         self._totals: LatestTable | None = None
@@ -52,7 +56,9 @@ class UpdatingAggregateOperator(Operator):
     def _update(self, frame: DataFrame, ctx: OperatorContext) -> None:
         assert self._aggregation is not None
         assert self._totals is not None
-        fresh = self._aggregation.partial(with_key(self._totals.to_be_grouped(frame), self._keys))
+        assert self._partial is not None
+        assert self._results is not None
+        fresh = self._partial(self._totals.to_be_grouped(frame))
         if self._sums:
             changed = self._totals.add(fresh, self._sums)
         elif self._aggregation.plus:
@@ -60,7 +66,7 @@ class UpdatingAggregateOperator(Operator):
         else:
             changed = self._totals.update(fresh, self._merged, moves=True)
         if changed.rows:
-            ctx.emit(changed.frame.select(*self._results), of=changed)
+            ctx.emit(self._results.select(changed.frame), of=changed)
             self._totals.merge_small()
 
     def _added(self, found: DataFrame) -> DataFrame:
@@ -96,7 +102,8 @@ class UpdatingAggregateOperator(Operator):
         self._state = partials.schema
         if not aggregation.keeps_rows:
             check_looked_up(frames[0], self._keys)
-            self._results = [*key_columns(self._keys), *aggregation.results()]
+            self._partial = aggregation.partial_of([key_of(self._keys)])
+            self._results = Prepared([*key_columns(self._keys), *aggregation.results()])
             self._sums = self._arrow_sums(frames[0].sparkSession, aggregation)
         return {MAIN: aggregation.result(partials).select(*key_columns(self._keys), *self._aggregates)}
 

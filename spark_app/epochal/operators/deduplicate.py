@@ -3,20 +3,21 @@
 State is the event time of the row that came out of each key: a latest table. A batch's keys are looked up there.
 """
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from epochal.operators.bounds import at_least, before
-from epochal.operators.keys import KEY, check_columns, check_looked_up, with_key
+from epochal.operators.bounds import before
+from epochal.operators.keys import KEY, check_columns, check_looked_up, key_of
 from epochal.runtime.latest_files import later_than
 from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.observed import Metrics, Observed, micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.prepared import Prepared
 from epochal.runtime.tables import run_metrics
 
 TIME = "__time"
-_ARRIVAL, _PLACE = "__arrival", "__place"
+_ARRIVAL = "__arrival"
 
 
 class DeduplicateOperator(Operator):
@@ -34,22 +35,33 @@ class DeduplicateOperator(Operator):
         self._within = within
         self._table: LatestTable | None = None
         self._state = StructType()
+        self._columns: Prepared | None = None
+        self._times = Metrics({"rows": F.count(F.lit(1)), "newest": F.max(TIME), "oldest": F.min(TIME)})
         self._metrics = run_metrics(F.timestamp_micros(TIME))
+
+    @property
+    def counts_input(self) -> bool:
+        return True
 
     def on_start(self, ctx: OperatorContext) -> None:
         self._table = ctx.table_manager.latest_table("times", self._state)
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         assert self._table is not None
+        assert self._columns is not None
         watermark = ctx.watermark
         since = None if watermark is None else watermark - self._within
-        rows, counted = self._keyed(frame), None
-        if watermark is not None:
-            counted = Observed(rows, Metrics({"late": F.count(F.when(before(F.col(TIME), watermark), 1))}))
-            rows = counted.frame.where(at_least(F.col(TIME), watermark))
-        new = self._table.keep_new(_first(rows), time=TIME, since=since, metrics=self._metrics)
-        if counted is not None:
-            ctx.late_rows += counted.get(default={"late": 0})["late"]
+        keyed = self._columns.select(frame)
+        seen = Observed(keyed, self._times)
+        new = self._table.keep_new(
+            seen.frame.repartition(KEY), time=TIME, arrival=_ARRIVAL, late=watermark, since=since, metrics=self._metrics
+        )
+        times = seen.get()
+        if ctx.counts_input:
+            ctx.note_input(rows=times["rows"], newest=times.get("newest"))
+        oldest = times.get("oldest")
+        if watermark is not None and oldest is not None and oldest < watermark:
+            ctx.late_rows += keyed.where(F.col(TIME).isNotNull() & before(F.col(TIME), watermark)).count()
         if new.rows:
             ctx.emit(new.frame.drop(KEY, TIME), of=new)
             self._table.merge_small(None if since is None else later_than(TIME, since))
@@ -61,17 +73,9 @@ class DeduplicateOperator(Operator):
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         check_columns(frames[0], self._keys)
         check_looked_up(frames[0], self._keys)
-        key = self._keyed(frames[0]).schema[KEY]
+        time = micros(F.col(self._event_time)).alias(TIME)
+        arrival = F.monotonically_increasing_id().alias(_ARRIVAL)
+        self._columns = Prepared([F.col("*"), key_of(self._keys), time, arrival])
+        key = self._columns.select(frames[0]).schema[KEY]
         self._state = StructType([key, StructField(TIME, LongType())])
         return {MAIN: frames[0]}
-
-    def _keyed(self, frame: DataFrame) -> DataFrame:
-        known = frame.where(F.col(self._event_time).isNotNull())
-        return with_key(known, self._keys).withColumn(TIME, micros(F.col(self._event_time)))
-
-
-def _first(rows: DataFrame) -> DataFrame:
-    """The first row of each key in a batch, partitioned by key."""
-    arrived = rows.withColumn(_ARRIVAL, F.monotonically_increasing_id()).repartition(KEY)
-    place = F.row_number().over(Window.partitionBy(KEY).orderBy(TIME, _ARRIVAL))
-    return arrived.withColumn(_PLACE, place).where(F.col(_PLACE) == 1).drop(_PLACE, _ARRIVAL)

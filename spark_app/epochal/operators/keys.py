@@ -18,9 +18,13 @@ KEY = LATEST_KEY
 _ALONE = "__alone"
 
 
+def key_of(keys: list[str]) -> Column:
+    """The key; that of all rows alike where there are no columns to tell them apart."""
+    return (F.struct(*keys) if keys else F.struct(F.lit(True).alias("all"))).alias(KEY)
+
+
 def with_key(frame: DataFrame, keys: list[str]) -> DataFrame:
-    """With the key; that of all rows alike where there are no columns to tell them apart."""
-    return frame.withColumn(KEY, F.struct(*keys) if keys else F.struct(F.lit(True).alias("all")))
+    return frame.withColumn(KEY, key_of(keys))
 
 
 def key_columns(keys: list[str]) -> list[Column]:

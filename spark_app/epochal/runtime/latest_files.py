@@ -5,6 +5,7 @@ it twice. Files are mapped and not read: what a batch does not touch costs nothi
 here runs in Spark's Python workers and knows nothing of Spark but the task it is in.
 """
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -135,22 +136,69 @@ def adding(
 
 
 def keeping_new(
-    place: Place, runs: Sequence[int], into: int, key: str, *, time: str, since: int | None, gone: Sequence[int]
+    place: Place,
+    runs: Sequence[int],
+    into: int,
+    key: str,
+    *,
+    time: str,
+    arrival: str,
+    late: int | None,
+    since: int | None,
+    gone: Sequence[int],
 ) -> Step:
-    """Let a row go on unless the ``time`` that is known of its key is ``since`` or later. The times of rows that go on
-    become a run."""
+    """Of each key let the first row by ``time`` and ``arrival`` go on, unless the time that is known of the key is
+    ``since`` or later. The times of rows that go on become a run. Rows without a time, or with one before ``late``, are
+    left out."""
 
     def keep(batches: Batches) -> Batches:
         _delete(place, gone)
         segments = _open(place, runs)
         with _Writer(place.path(into)) as writer:
-            for rows in _sorted_slices(_at_home(batches)):
-                known = _Lookup(rows, key, segments).column(rows.schema.field(time))
-                new = rows.filter(known.is_null() if since is None else pc.fill_null(pc.less(known, since), True))
-                writer.add(new.select([HASH, key, time]))
-                yield new.drop_columns([HASH])
+            rows = _spooled(_on_time(_at_home(batches), time, late), writer.beside("spool"))
+            if not rows:
+                return
+            keys = pa.concat_batches([batch.select([HASH, key, time, arrival]) for batch in rows])
+            order = np.lexsort((keys.column(arrival).to_numpy(), keys.column(time).to_numpy(), _hashes(keys)))
+            order = order[~_again(keys, order, key)]
+            first = keys.take(pa.array(order)).select([HASH, key, time])
+            known = _Lookup(first, key, segments).column(first.schema.field(time))
+            new = known.is_null() if since is None else pc.fill_null(pc.less(known, since), True)
+            for begin in range(0, len(order), SLICE):
+                writer.add(first.slice(begin, SLICE).filter(new.slice(begin, SLICE)))
+            passed = np.zeros(keys.num_rows, bool)
+            passed[order[new.to_numpy(zero_copy_only=False)]] = True
+            begin = 0
+            for batch in rows:
+                yield batch.filter(pa.array(passed[begin : begin + batch.num_rows])).drop_columns([HASH, arrival])
+                begin += batch.num_rows
 
     return keep
+
+
+def _on_time(batches: Batches, time: str, late: int | None) -> Batches:
+    for batch in batches:
+        times = batch.column(time)
+        on_time = times.is_valid() if late is None else pc.fill_null(pc.greater_equal(times, late), False)
+        yield batch if pc.all(on_time).as_py() else batch.filter(on_time)
+
+
+def _spooled(batches: Batches, path: Path) -> list[pa.RecordBatch]:
+    """All rows: those of more than a slice are in a file that is mapped, and gone with the last of them."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+        if sum(one.num_rows for one in held) > SLICE:
+            break
+    else:
+        return held
+    with pa.ipc.new_file(str(path), held[0].schema) as writer:
+        for batch in itertools.chain(held, batches):
+            writer.write_batch(batch)
+    file = pa.ipc.open_file(pa.memory_map(str(path)))
+    path.unlink()
+    return [file.get_batch(number) for number in range(file.num_record_batches)]
 
 
 def _delete(place: Place, runs: Sequence[int]) -> None:
@@ -201,8 +249,12 @@ class _Writer:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._partial = path.with_suffix(f".{os.getpid()}.partial")
+        self._partial = self.beside("partial")
         self._writer: Any = None
+
+    def beside(self, kind: str) -> Path:
+        """A file of this task alone."""
+        return self._path.with_suffix(f".{os.getpid()}.{kind}")
 
     def __enter__(self) -> "_Writer":
         self._path.parent.mkdir(parents=True, exist_ok=True)

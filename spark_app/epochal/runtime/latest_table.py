@@ -37,6 +37,7 @@ from epochal.runtime.latest_files import (
     writing,
 )
 from epochal.runtime.observed import Metrics
+from epochal.runtime.prepared import Prepared
 from epochal.runtime.tables import MERGE_AT, Run, earliest, latest, replicas, run_metrics, tier
 
 STATE_DIR = "spark.epochal.stateDir"
@@ -79,7 +80,7 @@ class LatestTable:
         self._gone: list[int] = []
         self._lock = threading.Lock()
         self._metrics = run_metrics()
-        self._anchors: dict[str, DataFrame] = {}
+        self._homes: dict[str, tuple[Prepared, DataFrame, StructType]] = {}
         self._nothing: DataFrame | None = None
         self._adaptive = spark.conf.get("spark.sql.adaptive.enabled") == "true"
         partition = F.pmod(F.hash(KEY), F.lit(self._partitions)).alias(PARTITION)
@@ -95,7 +96,7 @@ class LatestTable:
         def added() -> Run:
             number = next(self._numbers)
             step = adding(self._place, self._newest_first(), number, KEY, sums, self._take_gone())
-            return self._written(number, self._at_home(rows, "add").mapInArrow(step, self._schema))
+            return self._written(number, self._at_home(rows, "add")[0].mapInArrow(step, self._schema))
 
         return self._surely(added)
 
@@ -105,28 +106,32 @@ class LatestTable:
         ``moves``: it groups rows once more."""
 
         def updated() -> Run:
-            home = self._at_home(rows, "find")
+            home, schema = self._at_home(rows, "find")
             older = [StructField(OLDER + field.name, field.dataType) for field in self._schema if field.name != KEY]
-            found = StructType([*(field for field in home.schema if field.name != PARTITION), *older])
+            found = StructType([*(field for field in schema if field.name != PARTITION), *older])
             zone = self._spark.conf.get("spark.sql.session.timeZone")
             values = to_arrow_schema(StructType([field for field in self._schema if field.name != KEY]), timezone=zone)
             step = finding(self._place, self._newest_first(), KEY, values, self._take_gone())
             new = compute(home.mapInArrow(step, found))
-            return self._write(self._at_home(new, "write") if moves else new)
+            return self._write(self._at_home(new, "write")[0] if moves else new)
 
         return self._surely(updated)
 
-    def keep_new(self, rows: DataFrame, *, time: str, since: int | None, metrics: Metrics) -> Run:
-        """The rows of keys that are not known with a ``time`` (the table's value) of ``since`` or later; of these the
-        times are kept. ``rows`` have a key each, no two the same, and are partitioned by it."""
+    def keep_new(
+        self, rows: DataFrame, *, time: str, arrival: str, late: int | None, since: int | None, metrics: Metrics
+    ) -> Run:
+        """Of each key the first row by ``time`` (the table's value) and ``arrival``, if the key is not known with a
+        time of ``since`` or later; of these the times are kept. Rows without a time, or with one before ``late``, are
+        left out. ``rows`` are partitioned by their key."""
 
         def kept() -> Run:
             number = next(self._numbers)
             step = keeping_new(
-                self._place, self._newest_first(), number, KEY, time=time, since=since, gone=self._take_gone()
-            )
-            home = self._at_home(rows, "keep")
-            passed = StructType([field for field in home.schema if field.name not in (HASH, PARTITION)])
+                self._place, self._newest_first(), number, KEY,
+                time=time, arrival=arrival, late=late, since=since, gone=self._take_gone(),
+            )  # fmt: skip
+            home, schema = self._at_home(rows, "keep")
+            passed = StructType([field for field in schema if field.name not in (HASH, PARTITION, arrival)])
             return self._written(number, home.mapInArrow(step, passed), metrics)
 
         return self._surely(kept)
@@ -181,24 +186,29 @@ class LatestTable:
         group there, and not where state is; united with nothing, of no partition, it knows no more."""
         if self._nothing is None:
             self._nothing = self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), rows.schema)
-        return rows.unionByName(self._nothing)
+        return rows.union(self._nothing)
 
     def _new_anchor(self) -> DataFrame:
         """An empty frame, partitioned by key. Each of its partitions is on one executor: there the files are."""
-        self._anchors = {}
+        self._homes = {}
         nothing = self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), StructType([self._schema[KEY]]))
         return nothing.repartition(self._partitions, KEY).localCheckpoint()
 
-    def _at_home(self, rows: DataFrame, use: str) -> DataFrame:
+    def _at_home(self, rows: DataFrame, use: str) -> tuple[DataFrame, StructType]:
         """Rows that are partitioned by key, each partition where its files are: Spark runs a task of a union where most
         of what is united is. ``use``: rows of the same one have the same columns, and the rest is made once."""
         if self._adaptive:
             rows = rows.repartition(self._partitions, KEY)
-        home = rows.select("*", *self._addresses[use == "write" :])
-        if use not in self._anchors:
-            others = [F.lit(None).cast(field.dataType).alias(field.name) for field in home.schema if field.name != KEY]
-            self._anchors[use] = self.anchor.select(KEY, *others)
-        return home.unionByName(self._anchors[use])
+        if use not in self._homes:
+            columns = Prepared([F.col("*"), *self._addresses[use == "write" :]])
+            schema = columns.select(rows).schema
+            others = [
+                F.col(KEY) if field.name == KEY else F.lit(None).cast(field.dataType).alias(field.name)
+                for field in schema
+            ]
+            self._homes[use] = columns, self.anchor.select(*others), schema
+        columns, anchor, schema = self._homes[use]
+        return columns.select(rows).union(anchor), schema
 
     def _rebuild(self) -> None:
         """An executor is gone: write its files anew, from the copies that others have."""
@@ -211,7 +221,7 @@ class LatestTable:
 
     def _file(self, number: int, frame: DataFrame) -> int:
         """Write a run's files, and tell how many rows it has. The hash comes last in the rows that are written here."""
-        home = self._at_home(frame.select(KEY, *self._values).repartition(self._partitions, KEY), "file")
+        home, _ = self._at_home(frame.select(KEY, *self._values).repartition(self._partitions, KEY), "file")
         return int(sum(row["rows"] for row in home.mapInArrow(filing(self._place, number), "rows long").collect()))
 
     # --- the life of runs ---
