@@ -78,7 +78,7 @@ class Run:
     def __init__(self, home: Path, odd: dict[str, str] | None = None, *, quick: bool = True) -> None:
         self.bench = PretendedBench(home, {} if odd is None else odd)
         self.report = Report(chosen=QUICK, quick=quick)
-        arguments = argparse.Namespace(quick=quick, interval=3.0, scale=1.0)
+        arguments = argparse.Namespace(quick=quick, interval=3.0, scale=1.0, only="")
         bench: Any = self.bench
         self._comparison = Comparison(bench, arguments, self.report, Console(quiet=True))
 
