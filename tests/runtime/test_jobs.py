@@ -101,6 +101,33 @@ def test_a_batch_without_duplicates_is_one_job(spark: SparkSession, tmp_path: Pa
     assert job.rows("out") == [(1, at(1)), (2, at(2)), (3, at(3))]
 
 
+@pytest.mark.parametrize(
+    ("columns", "jobs", "expected"),
+    [
+        (lambda rows: rows.select("key"), [2], [(1,), (2,), (3,)]),
+        (lambda rows: rows.select(F.col("key").alias("id"), "at").drop("at"), [2], [(1,), (2,), (3,)]),
+        # These have something to compute, or leave rows out.
+        (lambda rows: rows.select(-F.col("key")), [2, 1], [(-3,), (-2,), (-1,)]),
+        (lambda rows: rows.select("key").where("key > 0"), [2, 1], [(1,), (2,), (3,)]),
+    ],
+    ids=["select", "rename and drop", "compute", "filter"],
+)
+def test_columns_of_what_came_out_take_no_job(
+    spark: SparkSession, tmp_path: Path, columns: Any, jobs: list[int], expected: list[Any]
+) -> None:
+    def ids(p: Pipeline, job: FedJob) -> None:
+        rows = job.source(p, "rows", ROWS, event_time="at", delay="1 minute")
+        once = rows.deduplicate("once", keys=["key"], within="1 minute")
+        job.collect("out", once.transform("columns", columns))
+
+    job = FedJob(spark, ids, tmp_path)
+    job.start()
+    for second in (1, 2, 3):
+        assert stages_of_jobs(spark, job, [(1, at(second)), (second, at(second))]) == jobs
+    job.finish()
+    assert sorted(job.rows("out")) == expected
+
+
 @pytest.mark.parametrize("small", [1000, 0], ids=["small", "large"])
 @pytest.mark.parametrize(
     ("pipeline", "expected"),

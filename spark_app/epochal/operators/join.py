@@ -9,10 +9,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from epochal.operators.bounds import append_on_time, at_least, before
-from epochal.operators.keys import KEY, as_they_came, check_sides, key_columns, with_join_key
+from epochal.operators.keys import KEY, as_they_came, check_sides, join_key, key_columns
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.observed import micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.prepared import Prepared
 from epochal.runtime.tables import KeyedTimeTable, Run, union
 
 SIDES = ("left", "right")
@@ -47,7 +48,11 @@ class IntervalJoinOperator(Operator):
             max(self._waits[1], self._waits[0] - lower if self._outer[0] else 0),
         )
         """How far the watermark must be past a row until it is of no use."""
+        distance = micros(self._time_columns[1]) - micros(self._time_columns[0])
+        self._close = distance.between(lower, upper)
         self._columns: tuple[list[Column], list[Column]] = ([], [])
+        self._inputs: list[Prepared] = []
+        self._output: Prepared | None = None
         self._tables: list[KeyedTimeTable] = []
 
     def on_start(self, ctx: OperatorContext) -> None:
@@ -102,6 +107,9 @@ class IntervalJoinOperator(Operator):
         types = [[field for field in frame.schema.fields if field.name not in self._keys] for frame in frames]
         left, right = ([F.lit(None).cast(field.dataType).alias(field.name) for field in fields] for fields in types)
         self._columns = (left, right)
+        names = [[F.col(field.name) for field in fields] for fields in types]
+        self._inputs = [Prepared([*names[side], join_key(self._keys, side=side)]) for side in (0, 1)]
+        self._output = Prepared([*key_columns(self._keys), *names[0], *names[1]])
         joined = self._joined(self._keyed(frames[0], 0), self._keyed(frames[1], 1))
         return {MAIN: joined, **dict(zip(LATE_SIDES, frames, strict=True))}
 
@@ -109,16 +117,11 @@ class IntervalJoinOperator(Operator):
         """With the keys as one column. A row without a key or a time has no partner; it counts if its side is outer
         and it has a time."""
         known = frame.dropna(subset=[self._times[channel], *(() if self._outer[channel] else self._keys)])
-        return with_join_key(known, self._keys, side=channel)
+        return self._inputs[channel].select(known)
 
     def _joined(self, left: DataFrame, right: DataFrame) -> DataFrame:
-        joined = left.join(right, KEY).where(self._close(left, right))
-        others = [name for name in joined.columns if name != KEY]
-        return joined.select(*key_columns(self._keys), *others)
-
-    def _close(self, left: DataFrame, right: DataFrame) -> Column:
-        distance = micros(right[self._times[1]]) - micros(left[self._times[0]])
-        return distance.between(self._lower, self._upper)
+        assert self._output is not None
+        return self._output.select(left.join(right, KEY).where(self._close))
 
     def _left_alone(self, channel: int, watermark: int, last: int | None) -> DataFrame | None:
         """Rows of one side that are done now and have no partner, with nulls for the other side."""
@@ -132,9 +135,8 @@ class IntervalJoinOperator(Operator):
         done = rows.where(before(time, until) if since is None else before(time, until) & at_least(time, since))
         others = self._possible_partners(1 - channel, *self._partners(channel, since, until))
         if others is not None:
-            left, right = (done, others) if channel == 0 else (others, done)
-            same = left[KEY] == right[KEY]
-            done = done.join(others.hint("shuffle_hash"), same & self._close(left, right), "left_anti")
+            same = done[KEY] == others[KEY]
+            done = done.join(others.hint("shuffle_hash"), same & self._close, "left_anti")
         names = [name for name in done.columns if name != KEY]
         nothing = self._columns[1 - channel]
         sides = (names, nothing) if channel == 0 else (nothing, names)

@@ -32,11 +32,16 @@ def key_columns(keys: list[str]) -> list[Column]:
 
 
 def with_join_key(frame: DataFrame, keys: list[str], *, side: int, more: Iterable[Column] = ()) -> DataFrame:
-    """The key of one side of a join, in place of the columns that it is made of. Rows with a null among them have no
-    partner, as in any join: they are marked with their side, so that those of both sides do not find each other."""
+    """With the key of one side of a join in place of the columns that it is made of."""
+    return frame.withColumn(KEY, join_key(keys, side=side, more=more)).drop(*keys)
+
+
+def join_key(keys: list[str], *, side: int, more: Iterable[Column] = ()) -> Column:
+    """Rows with a null among their keys have no partner, as in any join: they are marked with their side, so that those
+    of both sides do not find each other."""
     unknown = reduce(lambda one, other: one | other, [F.col(key).isNull() for key in keys])
     alone = F.when(unknown, F.lit(side)).alias(_ALONE)
-    return frame.withColumn(KEY, F.struct(*keys, *more, alone)).drop(*keys)
+    return F.struct(*keys, *more, alone).alias(KEY)
 
 
 def as_they_came(rows: DataFrame, keys: list[str], columns: list[str]) -> DataFrame:

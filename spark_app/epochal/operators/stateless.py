@@ -7,6 +7,8 @@ from pyspark.sql import functions as F
 
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.packed import MANY
+from epochal.runtime.tables import only_columns
 
 REST = "rest"
 """The port of the rows that a condition is not true of."""
@@ -22,7 +24,10 @@ class TransformOperator(Operator):
         self._function = function
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        ctx.emit(self._applied(frame))
+        rows, run = self._applied(frame), ctx.batch_run
+        # Of few rows, columns that nobody reads cost less than a job that leaves them out.
+        held = run is not None and run.rows < MANY and only_columns(rows)
+        ctx.emit(rows, of=run if held else None)
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         return {MAIN: self._applied(frames[0])}

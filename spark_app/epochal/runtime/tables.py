@@ -185,8 +185,29 @@ def replicas(spark: SparkSession) -> int:
 def unpersist(frame: DataFrame) -> None:
     """Free the blocks of a locally checkpointed frame. Spark would do so when both garbage collectors got to it."""
     plan = frame._jdf.queryExecution().logical()
-    if plan.getClass().getSimpleName() == "LogicalRDD":
+    if _kind(plan) == "LogicalRDD":
         plan.rdd().unpersist(False)
+
+
+def only_columns(frame: DataFrame) -> bool:
+    """Whether a frame is columns of what Spark holds, and nothing else: there is nothing to compute."""
+    plan = frame._jdf.queryExecution().analyzed()
+    while _kind(plan) == "Project":
+        columns = plan.projectList()
+        if not all(_is_column(columns.apply(place)) for place in range(columns.size())):
+            return False
+        plan = plan.child()
+    return _kind(plan) == "LogicalRDD"
+
+
+def _is_column(expression: Any) -> bool:
+    while _kind(expression) in ("Alias", "GetStructField"):
+        expression = expression.child()
+    return _kind(expression) == "AttributeReference"
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
 
 
 def together(runs: list[Run]) -> DataFrame | None:
@@ -212,6 +233,8 @@ class KeyedTimeTable:
         """Whether all runs that an epoch has leave the table together, and none is ever merged."""
         self._release_later = release_later
         self._metrics: tuple[Column | None, Metrics] | None = None
+        self._united: list[tuple[DataFrame, DataFrame]] = []
+        """Of what was read last: the frame of each run, and it with all before it."""
 
     def append(self, frame: DataFrame, time: Column | None = None) -> Run:
         """Add rows. ``time`` is their event time: it decides when they expire. Give the same object each time, and
@@ -242,7 +265,14 @@ class KeyedTimeTable:
     def read(self, *, since: int | None = None, until: int | None = None) -> DataFrame | None:
         """All rows of runs that may have event times from ``since`` to ``until``; None if there are none. Runs are read
         whole: filter on the time if it matters."""
-        return union(run.frame for run in self.between(since, until))
+        frames = [run.frame for run in self.between(since, until)]
+        # Spark analyses each union anew: those that the last batch read are not made again.
+        pairs = zip(self._united, frames, strict=False)
+        same = len(list(itertools.takewhile(lambda pair: pair[0][0] is pair[1], pairs)))
+        del self._united[same:]
+        for frame in frames[same:]:
+            self._united.append((frame, self._united[-1][1].unionByName(frame) if self._united else frame))
+        return self._united[-1][1] if self._united else None
 
     def between(self, since: int | None = None, until: int | None = None) -> list[Run]:
         return [
