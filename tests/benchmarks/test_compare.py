@@ -146,7 +146,7 @@ def test_another_sitting_knows_which_store_was_the_better_one(tmp_path: Path) ->
 def test_what_is_to_be_done_again_is_forgotten(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.do((COMPARE, LARGE, 0.0), (COMPARE, SMALL, 0.0))
-    run.report.forget(LARGE.name)
+    run.report.forget(f"^{LARGE.name}")
     assert run.report.done == [key((COMPARE, SMALL, 0.0))]
     assert {one.workload for one in run.report.found} == {one["workload"] for one in run.report.runs} == {SMALL.name}
     run.do((COMPARE, LARGE, 30.0))
