@@ -193,11 +193,13 @@ def _spooled(batches: Batches, path: Path) -> list[pa.RecordBatch]:
             break
     else:
         return held
-    with pa.ipc.new_file(str(path), held[0].schema) as writer:
-        for batch in itertools.chain(held, batches):
-            writer.write_batch(batch)
-    file = pa.ipc.open_file(pa.memory_map(str(path)))
-    path.unlink()
+    try:
+        with pa.ipc.new_file(str(path), held[0].schema) as writer:
+            for batch in itertools.chain(held, batches):
+                writer.write_batch(batch)
+        file = pa.ipc.open_file(pa.memory_map(str(path)))
+    finally:
+        path.unlink(missing_ok=True)
     return [file.get_batch(number) for number in range(file.num_record_batches)]
 
 
