@@ -63,8 +63,9 @@ from epochal.protocol.control import StorageConfig
 from epochal.protocol.errors import StoreError
 from epochal.runtime.durations import Duration, to_micros
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.graph import Graph, Input, Node
+from epochal.runtime.graph import SINK, Graph, Input, Node
 from epochal.runtime.operator import MAIN, Operator, SinkOperator
+from epochal.runtime.sink_contract import check_called
 from epochal.runtime.source import SourceSpec
 from epochal.sinks.connectors import Connectors
 from epochal.sinks.foreach_epoch import EpochFunction, ForEachEpochSink, console
@@ -430,7 +431,7 @@ class Stream(Connectors):
             sink = ParquetSink(output, storage)
         except StoreError as error:
             raise PipelineError(f"operator {name!r}: {error}") from error
-        self._then(name, "sink", sink, None)
+        self._then(name, SINK, sink, None)
 
     def to_console(self, name: str, *, rows: int = 20) -> None:
         """Print each epoch's rows."""
@@ -439,11 +440,15 @@ class Stream(Connectors):
     def for_each_epoch(self, name: str, function: EpochFunction) -> None:
         """Call ``function(rows, epoch)`` after each epoch that has rows. Make it idempotent by epoch, and it is exactly
         once."""
-        self._then(name, "sink", ForEachEpochSink(function), None)
+        try:
+            check_called(function, getattr(function, "__name__", "the function"), "rows", "epoch")
+        except PipelineError as error:
+            raise PipelineError(f"operator {name!r}: {error}") from error
+        self._then(name, SINK, ForEachEpochSink(function), None)
 
     def to(self, name: str, sink: SinkOperator) -> None:
-        """A two-phase sink of your own."""
-        self._then(name, "sink", sink, None)
+        """A sink of your own: a :class:`SinkOperator` that implements ``commit``."""
+        self._then(name, SINK, sink, None)
 
     # --- inside ---
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from epochal.protocol.control import StorageConfig
-from epochal.runtime.pending import PendingSink
+from epochal.runtime.operator import SinkOperator
 from epochal.sinks.delta import DeltaSink, DeltaTarget
 from epochal.sinks.iceberg import IcebergSink, IcebergTarget
 from epochal.sinks.kafka import KafkaSink, KafkaTarget
@@ -20,7 +20,7 @@ from tests.exactly_once.connectors import catalog
 from tests.sinks.commits import SCHEMA, Commits, Described
 
 
-def sinks(config: dict[str, str], commits: Commits) -> dict[str, PendingSink]:
+def sinks(config: dict[str, str], commits: Commits) -> dict[str, SinkOperator]:
     described: list[DataFrame] = [Described(SCHEMA)]
     delta = DeltaSink(DeltaTarget(uri=config["delta"]), commits.storage)
     iceberg = IcebergSink(IcebergTarget(table="shop.rows", catalog=catalog(config["iceberg"])), commits.storage)

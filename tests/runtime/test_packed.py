@@ -13,7 +13,6 @@ from epochal.protocol.resolve import read_epoch
 from epochal.runtime import pending
 from epochal.runtime.engine import Engine
 from epochal.runtime.packed import packed_run
-from epochal.runtime.pending import PendingSink
 from epochal.runtime.persistence import store_of
 from epochal.runtime.tables import Run
 from tests.runtime.bad_data import Files, ids
@@ -28,10 +27,9 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def waiting(engine: Engine) -> list[Run]:
     """What waits in the sink, oldest first."""
-    sink = engine._tasks["out"].operator
-    assert isinstance(sink, PendingSink)
-    assert sink._table is not None
-    return sink._table.runs
+    pending = engine._tasks["out"].context.pending
+    assert pending is not None
+    return pending.runs
 
 
 def feed(job: LocalJob, files: Files, *sizes: int, again: int = 0) -> None:

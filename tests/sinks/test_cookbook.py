@@ -155,7 +155,7 @@ def test_what_kafka_records_are_made_of(spark: SparkSession) -> None:
 
     def record(key: Column | str | None, value: Column | str | None) -> tuple[bytes | None, bytes | None]:
         target = KafkaTarget(bootstrap="nowhere:1", topic="t", key=key, value=value)
-        row = KafkaSink(target, StorageConfig(uri="memory://"))._records(frame).collect()[0]
+        row = KafkaSink(target, StorageConfig(uri="memory://")).encode(frame).collect()[0]
         return row.key, row.value
 
     assert record("id", "word") == (b"1", "ü".encode())

@@ -22,19 +22,20 @@ from epochal.protocol.control import (
     Refusal,
     RefusalReason,
 )
-from epochal.protocol.documents import CommitRecord, Manifest, OperatorState, Table
+from epochal.protocol.documents import Manifest, OperatorState, Table
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
 from epochal.protocol.errors import StoreError
 from epochal.protocol.paths import JobPaths
-from epochal.protocol.publish import EpochTaken, Fenced, GivenUp, Published, give_up, publish, record_commit
+from epochal.protocol.publish import EpochTaken, Fenced, GivenUp, Published, give_up, publish
 from epochal.protocol.store import Store
+from epochal.runtime.committer import Committer
 from epochal.runtime.epoch_run import EpochRun
-from epochal.runtime.errors import OperatorError, told
-from epochal.runtime.operator import PENDING, SinkOperator
+from epochal.runtime.errors import told
+from epochal.runtime.pending import PENDING
 from epochal.runtime.persistence import Persistence, stored
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableSnapshot
-from epochal.runtime.tables import MERGE_AT, Run, tier, union
+from epochal.runtime.tables import MERGE_AT, Run, tier
 from epochal.runtime.task import Task
 
 POOL = "checkpoint"
@@ -63,6 +64,7 @@ class Checkpointer:
         tasks: dict[str, Task],
         last: Manifest | None,
         newest_number: Epoch,
+        committer: Committer,
         on_fenced: Callable[[Fenced], None],
         on_error: Callable[[BaseException], None],
         on_stopped: Callable[[], None],
@@ -76,6 +78,7 @@ class Checkpointer:
         self.last = last
         """The newest published epoch."""
         self._newest_number = newest_number
+        self._committer = committer
         self._on_fenced = on_fenced
         self._on_error = on_error
         self._on_stopped = on_stopped
@@ -252,8 +255,7 @@ class Checkpointer:
         """The epoch's end.
 
         1. Publish the manifest.
-        2. Commit the sinks.
-        3. Record that they have committed.
+        2. Commit the sinks, and record that they have committed.
         """
         manifest = self._manifest(run)
         # Step 1
@@ -276,12 +278,7 @@ class Checkpointer:
             task.context.table_manager.forget_unpublished(manifest.epoch, published)
         try:
             # Step 2
-            for name, task in self._tasks.items():
-                if isinstance(task.operator, SinkOperator):
-                    self._commit_sink(run, name, task.operator, task, manifest)
-            # Step 3
-            committed = CommitRecord(epoch=manifest.epoch, generation=manifest.generation)
-            record_commit(self._store, self._identity.paths, committed)
+            self._committer.commit(manifest, held=_pending(run), on_sink=run.finished_commit)
         except Exception as error:
             # The epoch is real, so it cannot fail any more: a new generation commits it again.
             self._on_error(error)
@@ -308,21 +305,6 @@ class Checkpointer:
                 logger.warning("Still not known what became of epoch %s: %s", manifest.epoch, error)
                 time.sleep(1.0)
 
-    def _commit_sink(self, run: EpochRun, name: str, sink: SinkOperator, task: Task, manifest: Manifest) -> None:
-        snapshot = run.parts[name].snapshot
-        runs = [] if snapshot is None else snapshot.tables[PENDING].runs
-        # As the manifest has them: a commit that is made again after a crash knows no others.
-        pending = manifest.operators[name].tables.get(PENDING)
-        objects = [part.object for one in (pending.runs if pending else ()) for part in one.parts]
-        try:
-            frame = union(one.frame for one in runs) if sink.needs_frame else None
-            sink.commit(run.barrier.epoch, frame, objects, task.context)
-        except Exception as error:
-            raise OperatorError(name, error) from error
-        sink.rows_committed += sum(one.rows for one in runs)
-        sink.committed(runs)
-        run.finished_commit(name)
-
     def _manifest(self, run: EpochRun) -> Manifest:
         paths = self._identity.paths
         operators = {name: part.state for name, part in run.parts.items() if part.state is not None}
@@ -338,6 +320,12 @@ class Checkpointer:
             then_stop=run.barrier.then_stop,
             operators=operators,
         )
+
+
+def _pending(run: EpochRun) -> dict[str, list[Run]]:
+    """By operator, the runs that are pending in the epoch."""
+    snapshots = {name: part.snapshot for name, part in run.parts.items() if part.snapshot is not None}
+    return {name: one.tables[PENDING].runs for name, one in snapshots.items() if PENDING in one.tables}
 
 
 def _as_one(runs: list[Run]) -> list[list[Run]]:

@@ -1,5 +1,6 @@
 """The driver's engine: builds the tasks of a graph, restores them, runs them, and answers the control server."""
 
+import functools
 import logging
 import shutil
 import tempfile
@@ -25,25 +26,27 @@ from epochal.protocol.control import (
     RefusalReason,
     SinkReport,
 )
-from epochal.protocol.documents import CommitRecord, GenerationRecord, Manifest, OperatorState
+from epochal.protocol.documents import GenerationRecord, Manifest, OperatorState
 from epochal.protocol.epochs import NO_EPOCH, Epoch
 from epochal.protocol.errors import AccessDeniedError, BadCredentialsError, MissingBucketError, StoreConfigError
 from epochal.protocol.paths import JobPaths
-from epochal.protocol.publish import Fenced, record_commit
+from epochal.protocol.publish import Fenced
 from epochal.protocol.resolve import Found, NothingToRestore, Resolution, StartEmpty, newest_epoch_number, resolve
 from epochal.protocol.start import StartRequest, start_generation
 from epochal.runtime.background import Background
 from epochal.runtime.checkpointer import Checkpointer, JobIdentity
+from epochal.runtime.committer import Committer
 from epochal.runtime.epoch_run import now_micros
-from epochal.runtime.errors import OperatorError, PipelineError, UnreadableStateError
+from epochal.runtime.errors import PipelineError, UnreadableStateError
 from epochal.runtime.executors import await_executors
 from epochal.runtime.graph import Graph
 from epochal.runtime.metrics import DriverMetrics, Snapshot
-from epochal.runtime.operator import PENDING, JobRef, OperatorContext, SinkOperator
+from epochal.runtime.operator import JobRef, OperatorContext
 from epochal.runtime.persistence import Persistence, store_of
+from epochal.runtime.reports import Reports
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableManager
-from epochal.runtime.tables import check_replicas, union
+from epochal.runtime.tables import check_replicas
 from epochal.runtime.task import Edge, Task
 
 logger = logging.getLogger(__name__)
@@ -69,6 +72,7 @@ class Engine:
         self._restored: Epoch | None = None
         self._newest_number: Epoch | None = None
         self._skipped: dict[str, str] = {}
+        self._report_problems: set[str] = set()
         self._tasks: dict[str, Task] = {}
         self._edges: list[tuple[str, str]] = []
         self._job: JobRef | None = None
@@ -151,10 +155,15 @@ class Engine:
             return
         manifest = resolved.manifest if isinstance(resolved, Found) else None
         # Step 4
+        committer = Committer(
+            store=store,
+            paths=self._paths,
+            generation=config.generation,
+            persistence=persistence,
+            tasks=self._tasks,
+        )
         if isinstance(resolved, Found) and resolved.needs_commit:
-            self._commit_restored(resolved.manifest, persistence)
-            committed = CommitRecord(epoch=resolved.manifest.epoch, generation=config.generation)
-            record_commit(store, self._paths, committed)
+            committer.commit(resolved.manifest)
         self._checkpointer = Checkpointer(
             identity=JobIdentity(paths=self._paths, generation=config.generation, claim=self._claim),
             spark=spark,
@@ -163,6 +172,7 @@ class Engine:
             tasks=self._tasks,
             last=manifest,
             newest_number=given_out,
+            committer=committer,
             on_fenced=lambda fenced: self._end(EXIT_FENCED, DriverPhase.FAILED, fenced.message),
             on_error=self._on_error,
             on_stopped=lambda: self._end(EXIT_STOPPED, DriverPhase.STOPPED, "stopped after its last checkpoint"),
@@ -248,7 +258,7 @@ class Engine:
         )
 
     def _build(self, spark: SparkSession, graph: Graph, persistence: Persistence, manifest: Manifest | None) -> None:
-        self._tasks = {}
+        tasks: dict[str, Task] = {}
         epoch = manifest.epoch if manifest else NO_EPOCH
         job = self._job
         assert job is not None
@@ -272,15 +282,17 @@ class Engine:
                 assert node.operator is not None
                 task = Task(node.name, node.kind, node.operator, context, len(node.inputs))
             for number, source in enumerate(node.inputs):
-                upstream = self._tasks[source.node]
+                upstream = tasks[source.node]
                 upstream.downstream.append(Edge(source.port, task, number))
                 upstream.context.ports_read.add(source.port)
-            self._tasks[node.name] = task
-            inputs = [self._tasks[source.node].output_watermark() for source in node.inputs]
+            tasks[node.name] = task
+            inputs = [tasks[source.node].output_watermark() for source in node.inputs]
             task.restore_watermark(state.watermark, inputs)
             if isinstance(task, SourceTask) and state.position is not None:
                 conf = {key: spark.conf.get(key) or "" for key in TAKEN_OVER}
                 task.restore(state.position, conf)
+        # In one go: the control server asks at any time, and must not see half of them.
+        self._tasks = tasks
 
     def _check_stored_operators(self, manifest: Manifest | None) -> None:
         """State that nobody would restore is state lost: renaming an operator must not do that by accident."""
@@ -307,20 +319,6 @@ class Engine:
                     f"epoch {epoch} has state of operator {name!r} in table {tables}, which it does not use any more: "
                     "give the changed operator another name, or set allowEmptyStart to drop that state"
                 )
-
-    def _commit_restored(self, manifest: Manifest, persistence: Persistence) -> None:
-        for name, state in manifest.operators.items():
-            task = self._tasks.get(name)
-            pending = state.tables.get(PENDING)
-            if task is None or pending is None or not isinstance(task.operator, SinkOperator):
-                continue
-            sink = task.operator
-            runs = [persistence.read(run, manifest.epoch) for run in pending.runs] if sink.needs_frame else []
-            objects = [part.object for run in pending.runs for part in run.parts]
-            try:
-                sink.commit(manifest.epoch, union(run.frame for run in runs), objects, task.context)
-            except Exception as error:
-                raise OperatorError(name, error) from error
 
     def _on_error(self, error: BaseException) -> None:
         self._end(EXIT_FAILED, DriverPhase.FAILED, str(error))
@@ -368,38 +366,35 @@ class Engine:
         return DriverPhase.STOPPING if self._phase is DriverPhase.RUNNING and stopping else self._phase
 
     def status(self) -> DriverStatus:
-        sources = self._sources()
-        sinks = [(name, task.operator) for name, task in self._tasks.items()]
+        sources, reports = self._sources(), Reports(self._report_problems)
+        sinks = [task for task in self._tasks.values() if task.context.pending is not None]
         return DriverStatus(
             namespace=self.config.namespace,
             job=self.config.job,
             generation=self.config.generation,
             phase=self._phase_now(),
             started=self._started,
-            message=self._message,
             restored_epoch=self._restored,
             newest_number=self._newest_number,
             skipped_epochs=self._skipped,
             finished=bool(sources) and all(source.finished for source in sources),
-            sources=tuple(source.report() for source in sources),
-            sinks=tuple(
-                SinkReport(name=name, rows_committed=sink.rows_committed)
-                for name, sink in sinks
-                if isinstance(sink, SinkOperator)
-            ),
-            late_rows=sum(self._late_rows().values()),
-            state_bytes=sum(self._state_bytes().values()),
+            sources=reports.each({source.name: source.report for source in sources}),
+            sinks=reports.each({sink.name: functools.partial(_sink_report, sink) for sink in sinks}),
+            late_rows=reports.of("late rows", lambda: sum(self._late_rows().values()), 0),
+            state_bytes=reports.of("state", lambda: sum(self._state_bytes().values()), 0),
             checkpoint=None if self._checkpointer is None else self._checkpointer.newest_report(),
             edges=tuple(self._edges),
+            message=self._message or reports.message,
         )
 
     def _snapshot(self) -> Snapshot:
         last = None if self._checkpointer is None else self._checkpointer.last
+        reports = Reports(self._report_problems)
         return Snapshot(
             status=self.status(),
             epoch=NO_EPOCH if last is None else last.epoch,
-            state_bytes=self._state_bytes(),
-            late_rows=self._late_rows(),
+            state_bytes=reports.of("state", self._state_bytes, {}),
+            late_rows=reports.of("late rows", self._late_rows, {}),
         )
 
     def _state_bytes(self) -> dict[str, int]:
@@ -409,3 +404,8 @@ class Engine:
 
     def _late_rows(self) -> dict[str, int]:
         return {name: task.context.late_rows for name, task in self._tasks.items() if task.inputs}
+
+
+def _sink_report(sink: Task) -> SinkReport:
+    assert sink.context.pending is not None
+    return SinkReport(name=sink.name, rows_committed=sink.context.pending.rows_committed)

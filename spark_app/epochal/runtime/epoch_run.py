@@ -1,5 +1,6 @@
 """One checkpoint in the driver, from the barrier to the committed sinks: who has done what, when, and how it ended."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from epochal.protocol.control import (
 from epochal.protocol.documents import OperatorState
 from epochal.protocol.epochs import Generation
 from epochal.runtime.table_manager import Snapshot
+
+logger = logging.getLogger(__name__)
 
 
 def now_micros() -> int:
@@ -104,9 +107,13 @@ class EpochRun:
             if state in (CheckpointState.READY, CheckpointState.FAILED):
                 self.finished = self._now()
         if self.finished is not None:
-            self._release()
-            self._on_ended(self.report())
-            self.done.set()
+            try:
+                self._release()
+                self._on_ended(self.report())
+            except Exception:
+                logger.exception("Epoch %s has ended, and that could not be told in full", self.barrier.epoch)
+            finally:
+                self.done.set()
         return True
 
     def try_commit_point(self) -> bool:

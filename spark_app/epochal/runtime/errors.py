@@ -52,8 +52,9 @@ def told(error: BaseException) -> str:
     elif lines and lines[0].startswith("An error occurred while calling"):
         text = _told_by_java(lines)
     else:
-        # Spark's own errors may end with the plan.
-        said = [line.strip() for line in lines if not line.startswith(("==", "'", "+-", "JVM"))]
+        # Spark's own errors may end with the plan. Python's may begin with a quote, as a plan's lines do.
+        plan = ("==", "'", "+-", "JVM")
+        said = [line.strip() for place, line in enumerate(lines) if not place or not line.startswith(plan)]
         text = " ".join(said[:4])
     text = text or type(error).__name__
     return text if len(text) <= 1000 else text[:1000] + "…"

@@ -9,7 +9,11 @@ from pyspark.sql.types import StructType
 from epochal.protocol.paths import check_label
 from epochal.runtime.errors import OperatorError, PipelineError, UnavailableError, told
 from epochal.runtime.operator import MAIN, ROW_KIND, Operator, SinkOperator
+from epochal.runtime.sink_contract import check_sink
 from epochal.runtime.source import SourceSpec
+
+SINK = "sink"
+"""The kind of nodes that end a stream."""
 
 OutputSchemas = dict[str, StructType]
 """A node's output schema by port."""
@@ -54,7 +58,25 @@ class Graph:
                     f"operator {node.name!r} reads from {source.node!r}, which is not in this pipeline: "
                     "streams cannot be shared between pipelines, and a graph has no cycles"
                 )
+            if isinstance(self.nodes[source.node].operator, SinkOperator):
+                raise PipelineError(
+                    f"operator {node.name!r} reads from {source.node!r}, which is a sink: nothing comes out of it"
+                )
+        self._check_operator(node)
         self.nodes[node.name] = node
+
+    def _check_operator(self, node: Node) -> None:
+        """An operator's own state and a sink's rows belong to one node, and to the runtime."""
+        for other in self.nodes.values():
+            if node.operator is not None and other.operator is node.operator:
+                raise PipelineError(
+                    f"operators {other.name!r} and {node.name!r} are the same object: make one for each"
+                )
+        if node.kind == SINK or isinstance(node.operator, SinkOperator):
+            try:
+                check_sink(node.operator)
+            except PipelineError as error:
+                raise PipelineError(f"operator {node.name!r}: {error}") from error
 
     def check(self, spark: SparkSession) -> dict[str, OutputSchemas]:
         """See that the graph can work. Returns each node's schemas."""

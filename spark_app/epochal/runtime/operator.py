@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from epochal.protocol.barrier import CheckpointBarrier
+from epochal.runtime.pending import PendingRows
 from epochal.runtime.table_manager import TableManager
 from epochal.runtime.tables import Run
 
 MAIN = "main"
-PENDING = "pending"
-"""The table that a sink's rows wait in."""
 ROW_KIND = "row_kind"
 """The column that makes a stream a changelog: whether a row is added or taken back."""
 
@@ -49,6 +49,8 @@ class OperatorContext:
         """What :meth:`Operator.prepare` has made of the batch."""
         self.later: Callable[[Callable[[], None]], None] | None = None
         """Takes a job that need not be done within the batch, if there may be such: a frame then is of state only."""
+        self.pending: PendingRows | None = None
+        """What a sink has not committed yet."""
         self._send: Callable[[DataFrame, str, Run | None], None] | None = None
 
     def is_read(self, port: str) -> bool:
@@ -119,24 +121,61 @@ class Operator:
 
 
 class SinkOperator(Operator):
-    """An operator that makes rows visible outside, once per epoch: what it holds is pending until its epoch is
-    published.
+    """An operator that makes rows visible outside, once per epoch. Implement :meth:`commit`; the rest is the runtime's.
 
-    Its pending rows are a table like any other; :meth:`commit` is called after the epoch is published, and again after
-    a crash, so it must be idempotent by epoch.
+    The runtime holds the rows in ``ctx.pending``, whose table is part of every epoch. Once the epoch is published it
+    calls :meth:`commit`, and calls it again after a crash: so it must be idempotent by epoch. A graph with a sink that
+    does not fit is refused before anything runs (:mod:`epochal.runtime.sink_contract`).
     """
 
-    needs_frame = True
+    # --- what a sink implements ---
+
+    needs_frame: bool = True
     """Whether :meth:`commit` reads the frame; a sink that works on the objects saves reading them back after a
     crash."""
 
-    def __init__(self) -> None:
-        self.rows_committed = 0
+    can_take_back: bool = False
+    """Whether this sink can remove rows that it has committed."""
 
-    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> int:
+    why_not_taken_back: str = "it has no way to remove what it has committed"
+    """What people are told where :attr:`can_take_back` is False."""
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Called once, while a generation starts, before anything is taken back or committed: connect, and take over
+        from older generations."""
+
+    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
+        """Called before anything runs, with an empty frame of what will come: see that the target takes such rows."""
+        return {MAIN: self.encode(frames[0])}
+
+    def encode(self, frame: DataFrame) -> DataFrame:
+        """The rows of a batch as they are held and committed. Deterministic, and without a look at the target."""
+        return frame
+
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
         """Make the epoch's rows visible. ``objects`` are the Parquet objects that hold them, ``frame`` the same rows if
-        it is needed; both empty if there are none. Returns how many rows there were."""
+        it is needed; both empty if there are none."""
         raise NotImplementedError
 
-    def committed(self, runs: list[Run]) -> None:
-        """The epoch that has these runs is committed."""
+    def take_back(self, after: int, ctx: OperatorContext) -> int:
+        """Remove what epochs newer than ``after`` committed, of this job and sink. Idempotent; returns how many epochs
+        were removed. Called while a generation starts, before any batch, after :meth:`open`."""
+        raise NotImplementedError
+
+    # --- what is the runtime's ---
+
+    @final
+    def on_start(self, ctx: OperatorContext) -> None:
+        ctx.pending = PendingRows(ctx.table_manager, may_pack=not self.needs_frame)
+        self.open(ctx)
+
+    @final
+    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+        assert ctx.pending is not None
+        ctx.pending.add(self.encode(frame), ctx.batch_run, ctx.later)
+
+    @final
+    def handle_checkpoint(self, barrier: CheckpointBarrier, ctx: OperatorContext) -> bool:
+        assert ctx.pending is not None
+        ctx.pending.forget_committed()
+        return True

@@ -18,7 +18,7 @@ class Connectors:
     need none of the clients."""
 
     def to(self, name: str, sink: SinkOperator) -> None:
-        """A two-phase sink of your own."""
+        """A sink of your own: a :class:`SinkOperator` that implements ``commit``."""
         raise NotImplementedError
 
     def _store(self) -> StorageConfig:

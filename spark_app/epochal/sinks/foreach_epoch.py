@@ -4,13 +4,12 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from epochal.runtime.operator import OperatorContext
-from epochal.runtime.pending import PendingSink
+from epochal.runtime.operator import OperatorContext, SinkOperator
 
 EpochFunction = Callable[[DataFrame, int], None]
 
 
-class ForEachEpochSink(PendingSink):
+class ForEachEpochSink(SinkOperator):
     """Calls ``function(rows, epoch)`` once an epoch with rows is published. After a crash it may be called again for
     the same epoch, with the same rows: it must be idempotent by epoch."""
 
@@ -18,10 +17,9 @@ class ForEachEpochSink(PendingSink):
         super().__init__()
         self._function = function
 
-    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> int:
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
         if frame is not None:
             self._function(frame, epoch)
-        return len(objects)
 
 
 def console(rows: int = 20) -> EpochFunction:

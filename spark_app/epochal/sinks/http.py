@@ -13,7 +13,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from epochal.protocol.control import StorageConfig
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import MAIN, OperatorContext
+from epochal.runtime.operator import OperatorContext
 from epochal.sinks.objects import ObjectSink
 
 logger = logging.getLogger(__name__)
@@ -73,17 +73,13 @@ class HttpSink(ObjectSink):
         super().__init__(storage)
         self._target = target
 
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        return {MAIN: _as_json(frames[0])}
-
-    def on_start(self, ctx: OperatorContext) -> None:
-        super().on_start(ctx)
+    def open(self, ctx: OperatorContext) -> None:
         logger.info("Sink %s posts rows at least once: requests may come again, with the same %s", ctx.name, KEY_HEADER)
 
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        super().process(_as_json(frame), ctx, channel)
+    def encode(self, frame: DataFrame) -> DataFrame:
+        return frame.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value"))
 
-    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> int:
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
         target = self._target
         for number, part in enumerate(self._parts(objects)):
             body = f"[{','.join(part)}]".encode()
@@ -96,7 +92,6 @@ class HttpSink(ObjectSink):
                 reraise=True,
             )
             tries(self._post, key, body)
-        return len(objects)
 
     def _parts(self, objects: list[str]) -> Iterator[list[str]]:
         part: list[str] = []
@@ -128,10 +123,6 @@ class HttpSink(ObjectSink):
             raise _AgainError(f"{target} answered {answer.status}", _seconds(answer.getheader("Retry-After")))
         if not 200 <= answer.status < 300:
             raise HttpRefusedError(f"{target} answered {answer.status} to {KEY_HEADER} {key}: {said!r}")
-
-
-def _as_json(frame: DataFrame) -> DataFrame:
-    return frame.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value"))
 
 
 def _seconds(after: str | None) -> float:

@@ -45,9 +45,8 @@ class IcebergSink(RecordedSink):
         self._check(self._schema)
         return {MAIN: frames[0]}
 
-    def on_start(self, ctx: OperatorContext) -> None:
+    def open(self, ctx: OperatorContext) -> None:
         """Take over from older generations: from here on they can commit nothing here."""
-        super().on_start(ctx)
         patiently(lambda: self._take_over(ctx), transient=(CommitFailedException,))
 
     def write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:

@@ -65,16 +65,21 @@ class KafkaSink(RecordedSink):
         self._producer: Producer | None = None
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        records = self._records(frames[0])
+        records = self.encode(frames[0])
         self._check_topic()
         return {MAIN: records}
 
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        super().process(self._records(frame), ctx, channel)
+    def encode(self, frame: DataFrame) -> DataFrame:
+        target = self._target
+        value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}) if target.value is None else target.value
+        key = F.lit(None).cast("binary") if target.key is None else target.key
+        records = frame.select(_named(key, "key"), _named(value, "value"))
+        # Kafka's records are bytes: text becomes UTF-8, and other types their text.
+        text = [name for name, kind in records.dtypes if kind != "binary"]
+        return records.withColumns({name: F.col(name).cast("string").cast("binary") for name in text})
 
-    def on_start(self, ctx: OperatorContext) -> None:
+    def open(self, ctx: OperatorContext) -> None:
         """Take over from older generations: from here on they can commit nothing here."""
-        super().on_start(ctx)
         group = _id(ctx)
         remedy = f"If its records may stay, forget the epoch: kafka-consumer-groups.sh --delete --group {group}"
         self._asking(lambda: check_life(self._recorded(ctx, "read_uncommitted"), ctx, remedy=remedy))
@@ -156,15 +161,6 @@ class KafkaSink(RecordedSink):
     def _open(self) -> Producer:
         assert self._producer is not None
         return self._producer
-
-    def _records(self, frame: DataFrame) -> DataFrame:
-        target = self._target
-        value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}) if target.value is None else target.value
-        key = F.lit(None).cast("binary") if target.key is None else target.key
-        records = frame.select(_named(key, "key"), _named(value, "value"))
-        # Kafka's records are bytes: text becomes UTF-8, and other types their text.
-        text = [name for name, kind in records.dtypes if kind != "binary"]
-        return records.withColumns({name: F.col(name).cast("string").cast("binary") for name in text})
 
     def _check_topic(self) -> None:
         said: list[KafkaError] = []

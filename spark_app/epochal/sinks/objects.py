@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from epochal.protocol.control import StorageConfig
-from epochal.runtime.pending import PendingSink
+from epochal.runtime.operator import SinkOperator
 from epochal.runtime.persistence import store_of
 
 ROWS_AT_ONCE = 20_000
 
 
-class ObjectSink(PendingSink):
+class ObjectSink(SinkOperator):
     """The rows are the same, in the same order, however often the commit is made."""
 
     needs_frame = False

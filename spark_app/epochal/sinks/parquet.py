@@ -12,14 +12,13 @@ from pyspark.sql import DataFrame
 from epochal.protocol.control import StorageConfig
 from epochal.protocol.errors import AccessDeniedError, StoreError, StoreRefusedError
 from epochal.protocol.store import Exists
-from epochal.runtime.operator import OperatorContext
-from epochal.runtime.pending import PendingSink
+from epochal.runtime.operator import OperatorContext, SinkOperator
 from epochal.runtime.persistence import store_of
 
 logger = logging.getLogger(__name__)
 
 
-class ParquetSink(PendingSink):
+class ParquetSink(SinkOperator):
     """Copies the epoch's pending objects to ``uri/epoch-NNNNNNNNNN-K.parquet``; within one bucket the store does.
 
     Names are the epoch's own, so committing again writes nothing new; rows of an epoch that is not published are not
@@ -37,11 +36,10 @@ class ParquetSink(PendingSink):
         self._shared = bucket if bucket == _bucket(storage) else None
         """The bucket that both the epochs and the results are in, until it refuses to copy."""
 
-    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> int:
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
         names = {name: f"epoch-{epoch:010d}-{number:05d}.parquet" for number, name in enumerate(sorted(objects))}
         with ThreadPoolExecutor(max_workers=8) as pool:
             list(pool.map(lambda name: self._copy(name, names[name]), names))
-        return len(names)
 
     def _copy(self, name: str, new_name: str) -> None:
         if self._output.uri.startswith("file://") and self._storage.uri.startswith("file://"):

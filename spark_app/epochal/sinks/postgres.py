@@ -37,9 +37,8 @@ class PostgresSink(RecordedSink):
         self._as_json = self._target.check(frames[0].schema)
         return {MAIN: frames[0]}
 
-    def on_start(self, ctx: OperatorContext) -> None:
+    def open(self, ctx: OperatorContext) -> None:
         """Take over from older generations: from here on they can commit nothing here."""
-        super().on_start(ctx)
         try:
             self._make_epochs()
             with connect(self._target) as db:
@@ -49,9 +48,9 @@ class PostgresSink(RecordedSink):
         except psycopg.Error as error:
             raise explained(error, self._target) from error
 
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+    def encode(self, frame: DataFrame) -> DataFrame:
         columns = [F.to_json(name).alias(name) if name in self._as_json else F.col(name) for name in frame.columns]
-        super().process(frame.select(columns), ctx, channel)
+        return frame.select(columns)
 
     def write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
         return patiently(

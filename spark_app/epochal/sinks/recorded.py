@@ -37,10 +37,9 @@ class Recorded:
 class RecordedSink(ObjectSink):
     """A sink that writes the number of an epoch into the target in one step with the epoch's rows."""
 
-    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> int:
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
         if objects and not self.write(epoch, objects, ctx):
             logger.info("Sink %s: epoch %s is there already", ctx.name, epoch)
-        return len(objects)
 
     def write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
         """Write the rows of these objects and the epoch's number, in one step. False if they are there already."""

@@ -1,0 +1,76 @@
+"""Sinks make a published epoch's rows visible: in one way, by the driver that published it or by a later one."""
+
+from collections.abc import Callable, Mapping
+
+from epochal.protocol.documents import CommitRecord, Manifest
+from epochal.protocol.epochs import Generation
+from epochal.protocol.paths import JobPaths
+from epochal.protocol.publish import record_commit
+from epochal.protocol.store import Store
+from epochal.runtime.errors import OperatorError
+from epochal.runtime.operator import SinkOperator
+from epochal.runtime.pending import PENDING
+from epochal.runtime.persistence import Persistence
+from epochal.runtime.tables import Run, union
+from epochal.runtime.task import Task
+
+
+class Committer:
+    """Commits the epochs of one job, as often as it is asked to."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        paths: JobPaths,
+        generation: Generation,
+        persistence: Persistence,
+        tasks: Mapping[str, Task],
+    ) -> None:
+        self._store = store
+        self._paths = paths
+        self._generation = generation
+        self._persistence = persistence
+        self._tasks = tasks
+
+    def commit(
+        self,
+        manifest: Manifest,
+        *,
+        held: Mapping[str, list[Run]] | None = None,
+        on_sink: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Commit an epoch that is published. ``held``: by sink, the runs that its snapshot holds, if this driver made
+        it; otherwise rows are read from the store. ``on_sink`` is told of each sink that has committed.
+
+        1. Every sink commits what the manifest has pending for it.
+        2. Record that all have.
+        """
+        # Step 1
+        for name, task in self._tasks.items():
+            if isinstance(task.operator, SinkOperator):
+                self._commit_sink(task, task.operator, manifest, None if held is None else held.get(name, []))
+                on_sink(name)
+        # Step 2
+        record_commit(self._store, self._paths, CommitRecord(epoch=manifest.epoch, generation=self._generation))
+
+    def _commit_sink(self, task: Task, sink: SinkOperator, manifest: Manifest, held: list[Run] | None) -> None:
+        state = manifest.operators.get(task.name)
+        if state is None:
+            return  # the sink is new: the epoch knows nothing of it
+        # As the manifest has them: a commit that is made again after a crash knows no others.
+        stored = state.tables[PENDING].runs if PENDING in state.tables else ()
+        parts = [part for run in stored for part in run.parts]
+        read: list[Run] = []
+        try:
+            if held is None and sink.needs_frame:
+                read = [self._persistence.read(run, manifest.epoch).hold() for run in stored]
+            frame = union(run.frame for run in held or read) if sink.needs_frame else None
+            sink.commit(manifest.epoch, frame, [part.object for part in parts], task.context)
+        except Exception as error:
+            raise OperatorError(task.name, error) from error
+        finally:
+            for run in read:
+                run.release()
+        assert task.context.pending is not None
+        task.context.pending.committed(held or [], sum(part.rows for part in parts))
