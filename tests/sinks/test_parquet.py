@@ -1,6 +1,6 @@
 """Parquet files: copied by the store where it can, through the driver where it cannot, and never over another's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -8,9 +8,10 @@ import pytest
 from epochal.protocol.control import StorageConfig
 from epochal.protocol.errors import StoreError, StoreRefusedError
 from epochal.protocol.store import Store
+from epochal.runtime.errors import PipelineError
 from epochal.runtime.persistence import store_of
-from epochal.sinks.parquet import ParquetSink
-from tests.sinks.commits import Commits, rows
+from epochal.sinks.parquet import OWNER, ParquetSink
+from tests.sinks.commits import Commits, Cut, rows
 from tests.support.s3 import S3Bucket
 
 FIRST, SECOND = (f"epoch-0000000007-{number:05d}.parquet" for number in range(2))
@@ -56,6 +57,54 @@ def in_bucket(s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> Make:
         return Place(commits, storage(f"s3://{bucket}" + ("" if where == "its root" else "/results/of/it")))
 
     return make
+
+
+def test_later_epochs_are_taken_back_and_nothing_else(on_disk: Place) -> None:
+    ctx, store = on_disk.commits.context(2), store_of(on_disk.output)
+    on_disk.sink.open(ctx)
+    for epoch in (7, 9, 12, 1_000_000_000):
+        on_disk.sink.commit(epoch, None, on_disk.objects, ctx)
+    others = ["epoch-0000000099-00000.parquet.crc", "notes.txt", "old/epoch-0000000099-00000.parquet"]
+    for name in others:
+        store.create(name, b"of somebody else")
+    assert on_disk.sink.take_back(9, ctx) == 2
+    assert on_disk.sink.take_back(9, ctx) == 0
+    kept = {name for name in on_disk.holds() if name.startswith("epoch-") and name.endswith(".parquet")}
+    assert kept == {f"epoch-{epoch:010d}-{part:05d}.parquet" for epoch in (7, 9) for part in range(2)}
+    assert set(others) <= set(on_disk.holds())
+    # The same epochs, committed again by numbers of their own, are there once.
+    on_disk.sink.commit(1_000_000_001, None, on_disk.objects, ctx)
+    assert on_disk.sink.take_back(0, ctx) == 3
+    assert set(on_disk.holds()) == {OWNER, *others}
+
+
+def test_taking_back_that_is_cut_off_is_done_again(on_disk: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = on_disk.commits.context()
+    for epoch in range(1, 6):
+        on_disk.sink.commit(epoch, None, on_disk.objects, ctx)
+    real = Store.delete
+
+    def cut(self: Store, names: Iterable[str]) -> None:
+        real(self, list(names)[:3])
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "delete", cut)
+        with pytest.raises(Cut):
+            on_disk.sink.take_back(2, ctx)
+    assert sorted(on_disk.holds())[-1] == "epoch-0000000004-00000.parquet", "the newest went first"
+    assert on_disk.sink.take_back(2, ctx) == 2
+    assert {int(name[6:16]) for name in on_disk.holds()} == {1, 2}
+
+
+def test_a_place_has_one_owner(on_disk: Place) -> None:
+    """Otherwise one job could take back the other's files: their names tell nothing but the epoch."""
+    for generation in (1, 2):
+        on_disk.sink.open(on_disk.commits.context(generation))
+    with pytest.raises(PipelineError, match=r'its _epochal.json says \{"job":"test/job","operator":"out"\}'):
+        on_disk.sink.open(on_disk.commits.context(name="another"))
+    with pytest.raises(PipelineError, match="Give this one a place of its own, or remove"):
+        on_disk.sink.open(on_disk.commits.context(job="test/other"))
 
 
 @pytest.fixture

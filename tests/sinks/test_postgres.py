@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import types as T
 
 from epochal.runtime.errors import PipelineError, UnavailableError
+from epochal.sinks import postgres_log
 from epochal.sinks.postgres import PostgresSink
 from epochal.sinks.postgres_target import PostgresTarget
 from epochal.sinks.recorded import SinkFencedError
@@ -83,6 +84,101 @@ def test_a_driver_that_ends_in_the_middle_leaves_nothing(
     assert sink.write(1, objects, ctx)
     assert not sink.write(1, objects, ctx)
     assert words(dsn) == [(1, "a"), (2, "b")]
+
+
+def committed(dsn: str, commits: Commits, *epochs: int, generation: int = 1) -> PostgresSink:
+    """A sink that has committed these epochs, each with two equal rows."""
+    sink, ctx = sink_of(dsn, commits), commits.context(generation)
+    sink.on_start(ctx)
+    for epoch in epochs:
+        sink.commit(epoch, None, commits.objects(rows((epoch, "a"), (epoch, "a"))), ctx)
+    return sink
+
+
+def ids(dsn: str) -> list[int]:
+    return [row[0] for row in words(dsn)]
+
+
+def test_rows_of_later_epochs_are_taken_back_and_no_others(dsn: str, commits: Commits) -> None:
+    execute(dsn, TABLE, "INSERT INTO words VALUES (99, 'of somebody else')")
+    committed(dsn, commits, 1, 2, 4, 5)
+    execute(dsn, "INSERT INTO words VALUES (4, 'a')")
+    sink, ctx = committed(dsn, commits, generation=2), commits.context(2)
+    assert sink.can_take_back
+    assert sink.take_back(3, ctx) == 2
+    assert ids(dsn) == [1, 1, 2, 2, 4, 99], "equal rows of somebody else stay"
+    assert sink.take_back(3, ctx) == 0
+    assert execute(dsn, "SELECT epoch FROM epochal_epochs") == [(2,)]
+    # It goes on with numbers of its own, and back once more, past what was taken back before.
+    sink = committed(dsn, commits, 6, 7, generation=3)
+    assert ids(dsn) == [1, 1, 2, 2, 4, 6, 6, 7, 7, 99]
+    assert sink.take_back(1, commits.context(3)) == 3
+    assert ids(dsn) == [1, 1, 4, 99]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_taking_back_that_is_cut_off_is_done_again(
+    dsn: str, commits: Commits, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    execute(dsn, TABLE)
+    sink, ctx = committed(dsn, commits, 1, 2, 3), commits.context()
+    with monkeypatch.context() as patch:
+        cut(patch, "_set_epoch", after=after)
+        with pytest.raises(Cut):
+            sink.take_back(1, ctx)
+    assert ids(dsn) == [1, 1, 2, 2, 3, 3], "one transaction"
+    assert sink.take_back(1, ctx) == 2
+    assert ids(dsn) == [1, 1]
+
+
+def test_an_old_generation_takes_nothing_back(dsn: str, commits: Commits) -> None:
+    execute(dsn, TABLE)
+    zombie = committed(dsn, commits, 1, 2)
+    committed(dsn, commits, generation=2)
+    with pytest.raises(SinkFencedError):
+        zombie.take_back(1, commits.context(1))
+    assert ids(dsn) == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("change", ["UPDATE words SET word = 'b' WHERE id = 3", "DELETE FROM words WHERE id = 2"])
+def test_rows_that_somebody_changed_are_not_guessed(dsn: str, commits: Commits, change: str) -> None:
+    execute(dsn, TABLE)
+    sink = committed(dsn, commits, 1, 2, 3)
+    execute(dsn, change)
+    before = words(dsn)
+    with pytest.raises(PipelineError, match="epochs 2, 3 added 4 rows to table words, and 2 of them are there as they"):
+        sink.take_back(1, commits.context())
+    assert words(dsn) == before, "none was taken back"
+
+
+def test_epochs_that_were_not_noted_cannot_be_taken_back(
+    dsn: str, commits: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(dsn, TABLE)
+    committed(dsn, commits, 1, 2)
+    execute(dsn, "DELETE FROM epochal_commits")  # as an older version leaves it
+    sink, ctx = committed(dsn, commits, 3, 4, generation=2), commits.context(2)
+    with pytest.raises(PipelineError, match="of epochs 2 to 2 was not noted"):
+        sink.take_back(1, ctx)
+    assert sink.take_back(2, ctx) == 2
+    assert ids(dsn) == [1, 1, 2, 2]
+    monkeypatch.setattr(postgres_log, "MOST_EPOCHS", 3)
+    sink = committed(dsn, commits, *range(5, 12), generation=3)
+    assert execute(dsn, "SELECT epoch, transaction IS NULL FROM epochal_commits ORDER BY epoch") == [
+        (8, True),
+        (9, False),
+        (10, False),
+        (11, False),
+    ]
+    with pytest.raises(PipelineError, match="of epochs 8 to 8 was not noted, or is no longer"):
+        sink.take_back(7, commits.context(3))
+    assert sink.take_back(8, commits.context(3)) == 3
+
+
+def test_an_upsert_says_that_it_cannot_be_taken_back(dsn: str, commits: Commits) -> None:
+    sink = sink_of(dsn, commits, ("id",))
+    assert not sink.can_take_back
+    assert "replaced the values of earlier epochs" in sink.why_not_taken_back
 
 
 def test_a_lost_answer_is_found_out(dsn: str, commits: Commits, monkeypatch: pytest.MonkeyPatch) -> None:

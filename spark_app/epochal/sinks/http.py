@@ -69,6 +69,8 @@ class HttpSink(ObjectSink):
     was lost, a request comes again with the same key and the same body.
     """
 
+    why_not_taken_back = "rows that were posted stay where they were sent"
+
     def __init__(self, target: HttpTarget, storage: StorageConfig) -> None:
         super().__init__(storage)
         self._target = target

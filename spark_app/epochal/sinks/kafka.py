@@ -59,6 +59,8 @@ class KafkaSink(RecordedSink):
     says whether the epoch is in. Readers must be ``read_committed``.
     """
 
+    why_not_taken_back = "records that were sent stay in their topic"
+
     def __init__(self, target: KafkaTarget, storage: StorageConfig) -> None:
         super().__init__(storage)
         self._target = target

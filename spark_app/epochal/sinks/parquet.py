@@ -2,30 +2,40 @@
 
 import filecmp
 import logging
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 from pyspark.sql import DataFrame
 
 from epochal.protocol.control import StorageConfig
 from epochal.protocol.errors import AccessDeniedError, StoreError, StoreRefusedError
 from epochal.protocol.store import Exists
+from epochal.runtime.errors import PipelineError
 from epochal.runtime.operator import OperatorContext, SinkOperator
 from epochal.runtime.persistence import store_of
 
 logger = logging.getLogger(__name__)
+
+OWNER = "_epochal.json"
+"""Says whose files these are. Readers leave out names that begin with an underscore."""
+_FILE = "epoch-{:010d}-{:05d}.parquet"
+_NAME = re.compile(r"epoch-(\d{10})-\d{5,}\.parquet")
 
 
 class ParquetSink(SinkOperator):
     """Copies the epoch's pending objects to ``uri/epoch-NNNNNNNNNN-K.parquet``; within one bucket the store does.
 
     Names are the epoch's own, so committing again writes nothing new; rows of an epoch that is not published are not
-    there. A file of that name with other content is somebody else's, and an error.
+    there. A file of that name with other content is somebody else's, and an error. The object ``_epochal.json`` says
+    whose the place is, so that files are taken back only where this sink alone writes.
     """
 
     needs_frame = False
+    can_take_back = True
 
     def __init__(self, output: StorageConfig, storage: StorageConfig) -> None:
         super().__init__()
@@ -36,8 +46,26 @@ class ParquetSink(SinkOperator):
         self._shared = bucket if bucket == _bucket(storage) else None
         """The bucket that both the epochs and the results are in, until it refuses to copy."""
 
+    def open(self, ctx: OperatorContext) -> None:
+        owner = msgspec.json.encode({"job": ctx.job.name, "operator": ctx.name}) + b"\n"
+        found = store_of(self._output).create(OWNER, owner)
+        if isinstance(found, Exists):
+            raise PipelineError(
+                f"operator {ctx.name!r}: {self._output.uri} is the place of another job or sink: its {OWNER} says "
+                f"{found.data.decode(errors='replace').strip()[:200]}. Files are named by epoch, so two sinks would "
+                f"take each other's for their own. Give this one a place of its own, or remove {OWNER} if the other "
+                "one writes there no more"
+            )
+
+    def take_back(self, after: int, ctx: OperatorContext) -> int:
+        """Newest first: wherever this is cut off, what is left is the output of a prefix."""
+        store = store_of(self._output)
+        names = [name for name in store.list_names("", after=_FILE.format(after, 0)) if _epoch_of(name) > after]
+        store.delete(sorted(names, reverse=True))
+        return len({_epoch_of(name) for name in names})
+
     def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
-        names = {name: f"epoch-{epoch:010d}-{number:05d}.parquet" for number, name in enumerate(sorted(objects))}
+        names = {name: _FILE.format(epoch, number) for number, name in enumerate(sorted(objects))}
         with ThreadPoolExecutor(max_workers=8) as pool:
             list(pool.map(lambda name: self._copy(name, names[name]), names))
 
@@ -74,6 +102,11 @@ class ParquetSink(SinkOperator):
         """False if there is a file with other content."""
         data = store_of(self._storage).get(name)
         return not isinstance(store_of(self._output).create(new_name, data), Exists)
+
+
+def _epoch_of(name: str) -> int:
+    """0: no file of an epoch."""
+    return int(found[1]) if (found := _NAME.fullmatch(name)) else 0
 
 
 def _bucket(storage: StorageConfig) -> StorageConfig | None:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from epochal.protocol.control import StorageConfig
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.operator import MAIN, OperatorContext
+from epochal.sinks.postgres_log import CommitLog, Database
 from epochal.sinks.postgres_target import PostgresTarget, connect, explained
 from epochal.sinks.recorded import Recorded, RecordedSink, check_fence, check_life, patiently
 
@@ -32,6 +33,14 @@ class PostgresSink(RecordedSink):
         self._target = target
         self._epochs = sql.Identifier(*target.schema, EPOCHS)
         self._as_json: frozenset[str] = frozenset()
+        self._log = CommitLog(target)
+        self.why_not_taken_back = (
+            "an upsert has replaced the values of earlier epochs, and these are not kept" if target.keys else ""
+        )
+
+    @property
+    def can_take_back(self) -> bool:  # type: ignore[override]
+        return not self.why_not_taken_back
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         self._as_json = self._target.check(frames[0].schema)
@@ -40,9 +49,12 @@ class PostgresSink(RecordedSink):
     def open(self, ctx: OperatorContext) -> None:
         """Take over from older generations: from here on they can commit nothing here."""
         try:
-            self._make_epochs()
+            self._make_tables()
             with connect(self._target) as db:
-                check_life(self._lock_row(db, ctx), ctx, remedy=self._remedy(ctx))
+                recorded = self._lock_row(db, ctx)
+                check_life(recorded, ctx, remedy=self._remedy(ctx))
+                if self.can_take_back:
+                    self._log.begin(db, ctx, recorded.epoch)
                 change = sql.SQL("UPDATE {} SET generation = %s WHERE job = %s AND operator = %s")
                 db.execute(change.format(self._epochs), (ctx.job.generation, ctx.job.name, ctx.name))
         except psycopg.Error as error:
@@ -63,7 +75,7 @@ class PostgresSink(RecordedSink):
         """One transaction.
 
         1. Lock this sink's row; is the epoch there, or a newer generation?
-        2. The rows.
+        2. The rows, and a note which they are.
         3. The epoch's number. Then COMMIT.
         """
         with connect(self._target) as db:
@@ -76,22 +88,49 @@ class PostgresSink(RecordedSink):
             if self._target.keys:
                 self._merge(db, objects)
             else:
-                self._copy(db, objects, self._target.identifier)
+                rows = self._copy(db, objects, self._target.identifier)
+                if self.can_take_back:
+                    self._log.note(db, ctx, epoch, rows)
             # Step 3
-            change = sql.SQL("UPDATE {} SET epoch = %s, committed_at = now() WHERE job = %s AND operator = %s")
-            db.execute(change.format(self._epochs), (epoch, ctx.job.name, ctx.name))
+            self._set_epoch(db, ctx, epoch)
         return True
 
-    def _copy(self, db: psycopg.Connection, objects: list[str], into: sql.Identifier) -> None:
+    def take_back(self, after: int, ctx: OperatorContext) -> int:
+        return patiently(lambda: self._take_back(after, ctx), transient=(psycopg.OperationalError,))
+
+    def _take_back(self, after: int, ctx: OperatorContext) -> int:
+        """One transaction: whoever is cut off has changed nothing, and whoever comes again finds nothing to do."""
+        try:
+            with connect(self._target) as db:
+                recorded = self._lock_row(db, ctx)
+                check_fence(recorded, ctx)
+                if recorded.epoch <= after:
+                    return 0
+                epochs = self._log.take_back(db, ctx, after)
+                self._set_epoch(db, ctx, self._log.newest(db, ctx))
+                return epochs
+        except psycopg.OperationalError:
+            raise
+        except psycopg.Error as error:
+            raise explained(error, self._target) from error
+
+    def _set_epoch(self, db: Database, ctx: OperatorContext, epoch: int) -> None:
+        change = sql.SQL("UPDATE {} SET epoch = %s, committed_at = now() WHERE job = %s AND operator = %s")
+        db.execute(change.format(self._epochs), (epoch, ctx.job.name, ctx.name))
+
+    def _copy(self, db: Database, objects: list[str], into: sql.Identifier) -> int:
+        """Returns how many rows the table took."""
         names = self.schema(objects).names
         columns = sql.SQL(", ").join(map(sql.Identifier, names))
-        with db.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(into, columns)) as copy:
-            for batch in self.batches(objects):
-                values: list[list[Any]] = [batch.column(name).to_pylist() for name in names]
-                for row in zip(*values, strict=True):
-                    copy.write_row(row)
+        with db.cursor() as cursor:
+            with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(into, columns)) as copy:
+                for batch in self.batches(objects):
+                    values: list[list[Any]] = [batch.column(name).to_pylist() for name in names]
+                    for row in zip(*values, strict=True):
+                        copy.write_row(row)
+            return cursor.rowcount
 
-    def _merge(self, db: psycopg.Connection, objects: list[str]) -> None:
+    def _merge(self, db: Database, objects: list[str]) -> None:
         """Of rows with equal keys the last one counts: PostgreSQL changes no row twice in one statement."""
         names = self.schema(objects).names
         columns = sql.SQL(", ").join(map(sql.Identifier, names))
@@ -112,7 +151,7 @@ class PostgresSink(RecordedSink):
 
     # --- the epoch table ---
 
-    def _make_epochs(self) -> None:
+    def _make_tables(self) -> None:
         with connect(self._target) as db:
             # Two jobs that start together would both see that the table is missing.
             db.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (EPOCHS,))
@@ -126,8 +165,10 @@ class PostgresSink(RecordedSink):
                         f"{self._target} may not make the table in which epochs are noted; let somebody do it who may, "
                         f"and grant SELECT, INSERT and UPDATE on it: {statement}"
                     ) from error
+            if self.can_take_back:
+                self.why_not_taken_back = self._log.make(db)
 
-    def _lock_row(self, db: psycopg.Connection, ctx: OperatorContext) -> Recorded:
+    def _lock_row(self, db: Database, ctx: OperatorContext) -> Recorded:
         key = ctx.job.name, ctx.name
         make = sql.SQL("INSERT INTO {} (job, operator, epoch, generation) VALUES (%s, %s, 0, 0) ON CONFLICT DO NOTHING")
         db.execute(make.format(self._epochs), key)
