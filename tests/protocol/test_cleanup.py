@@ -3,9 +3,9 @@
 import pytest
 
 from epochal.protocol.cleanup import Cleaned, CleanupRefused, clean
-from epochal.protocol.documents import CommitRecord, encode
+from epochal.protocol.documents import CommitRecord, DamageRecord, encode
 from epochal.protocol.epochs import Epoch, Generation
-from epochal.protocol.publish import claim_generation, record_commit
+from epochal.protocol.publish import claim_generation, record_commit, record_damage
 from epochal.protocol.resolve import Found, resolve
 from epochal.protocol.savepoints import pin, unpin
 from epochal.protocol.store import PAGE, Store, open_store
@@ -35,6 +35,14 @@ def test_what_only_older_epochs_need_is_deleted(store: Store) -> None:
         name for epoch in (4, 5) for name in (PATHS.committed(Epoch(epoch)), PATHS.manifest(Epoch(epoch)))
     ]
     assert left(store, PATHS.state) == [state_name(1), state_name(4), state_name(5)]
+
+
+def test_what_was_noted_of_damage_goes_with_its_epoch(store: Store) -> None:
+    for epoch in (3, 4):
+        record = DamageRecord(epoch=Epoch(epoch), generation=Generation(1), object="x", problem="is missing")
+        record_damage(store, PATHS, record)
+    clean(store, PATHS, Epoch(4))
+    assert [name for name in left(store, PATHS.epochs) if "damaged" in name] == [PATHS.damaged(Epoch(4))]
 
 
 def test_cleaning_again_changes_nothing(store: Store) -> None:

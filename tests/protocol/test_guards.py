@@ -129,8 +129,8 @@ GUARDS = [
     G(scenarios.a_lost_answer_is_no_defeat, store.Store, "create", _no_compare),
     G(scenarios.a_generation_that_comes_up_late_does_not_turn_the_line, publish, "retire_generation", gives(None)),
     # restoring
-    G(scenarios.what_was_left_behind_is_not_restored, resolve._Line, "left_behind", gives(None)),
-    G(scenarios.one_can_go_back_to_what_was_left_behind, resolve._Line, "turn_to", _any_turn),
+    G(scenarios.what_was_left_behind_is_not_restored, resolve.Line, "left_behind", gives(None)),
+    G(scenarios.one_can_go_back_to_what_was_left_behind, resolve.Line, "turn_to", _any_turn),
     G(scenarios.a_job_that_was_emptied_once_is_not_emptied_by_damage, resolve, "came_after", gives(False)),
     G(scenarios.a_job_with_unreadable_state_does_not_start_empty, resolve, "had_epochs", gives(False)),
     G(scenarios.a_target_that_cannot_be_restored_does_not_turn_the_line, start, "start_generation", _target_unseen),

@@ -14,6 +14,7 @@ from epochal.protocol.paths import (
     MAX_PART,
     MAX_RUN,
     CommittedName,
+    DamagedName,
     GenerationName,
     JobPaths,
     ManifestName,
@@ -35,6 +36,7 @@ names: st.SearchStrategy[ObjectName] = st.one_of(
     st.builds(GenerationName, generations),
     st.builds(ManifestName, epochs),
     st.builds(CommittedName, epochs),
+    st.builds(DamagedName, epochs),
     st.builds(SavepointName, labels),
     st.builds(
         StateName,

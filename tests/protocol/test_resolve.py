@@ -2,15 +2,23 @@
 
 import pytest
 
-from epochal.protocol.documents import CommitRecord, Seal, encode
+from epochal.protocol.documents import CommitRecord, DamageRecord, Seal, encode
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import StoreUnreachableError
-from epochal.protocol.publish import claim_generation, record_commit, seal
-from epochal.protocol.resolve import Found, NothingToRestore, StartEmpty, newest_epoch_number, resolve, resolve_epoch
+from epochal.protocol.publish import claim_generation, record_commit, record_damage, seal
+from epochal.protocol.resolve import (
+    Found,
+    NothingToRestore,
+    StartEmpty,
+    newest_epoch_number,
+    resolve,
+    resolve_epoch,
+    resolve_savepoint,
+)
 from epochal.protocol.savepoints import pin
 from epochal.protocol.start import StartRequest, start_generation
 from epochal.protocol.store import RetryPolicy, Store, StoreOptions, open_store
-from tests.protocol.making import PATHS, generation_record, manifest, put_epoch
+from tests.protocol.making import PATHS, generation_record, manifest, put_epoch, state_name
 
 
 @pytest.fixture
@@ -120,9 +128,34 @@ def test_allowing_an_empty_start_does_not_ask_for_it(store: Store) -> None:
     assert restored_epoch(resolve(store, PATHS, allow_empty=True)) == 1
 
 
-def test_the_next_try_leaves_out_what_failed_before(store: Store) -> None:
+def found_damaged(store: Store, epoch: int) -> None:
+    record = DamageRecord(epoch=Epoch(epoch), generation=Generation(2), object=state_name(epoch), problem="is missing")
+    record_damage(store, PATHS, record)
+
+
+def test_an_epoch_that_a_driver_found_damaged_is_not_tried_again(store: Store) -> None:
     with_epochs(store, 1, 2, 3)
-    assert restored_epoch(resolve(store, PATHS, known=Epoch(3), before=Epoch(3))) == 2
+    found_damaged(store, 3)
+    found = resolve(store, PATHS, known=Epoch(3))
+    assert restored_epoch(found) == 2
+    assert [skip.epoch for skip in found.skipped] == [3]
+    assert f"{state_name(3)} is missing (if it is whole again, delete {PATHS.damaged(Epoch(3))})" in (
+        found.skipped[0].why
+    )
+    asked = resolve_epoch(store, PATHS, Epoch(3))
+    assert isinstance(asked, NothingToRestore)
+    assert "is missing" in asked.message
+    store.delete([PATHS.damaged(Epoch(3))])
+    assert restored_epoch(resolve(store, PATHS, known=Epoch(3))) == 3
+
+
+def test_a_savepoint_that_a_driver_found_damaged_is_not_restored(store: Store) -> None:
+    with_epochs(store, 1, 2)
+    pin(store, PATHS, "kept", Epoch(1))
+    found_damaged(store, 1)
+    answer = resolve_savepoint(store, PATHS, "kept", Epoch(1))
+    assert isinstance(answer, NothingToRestore)
+    assert "savepoint 'kept' cannot be restored" in answer.message
 
 
 def test_an_unreachable_store_is_an_error_and_not_an_empty_one() -> None:

@@ -40,6 +40,7 @@ from epochal.runtime.graph import Graph
 from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.persistence import Persistence, store_of
 from epochal.runtime.source import SourceTask
+from epochal.runtime.state_objects import read_part, schema_of
 from epochal.runtime.tables import Run, union
 from tests.support.local_job import LocalJob
 
@@ -218,8 +219,8 @@ class _DriverPersistence(Persistence):
 
     def _frame(self, stored: StoredRun) -> DataFrame:
         store = store_of(self._storage)
-        tables = [pq.read_table(io.BytesIO(store.get(part.object))) for part in stored.parts]
-        return self._spark.createDataFrame(pa.concat_tables(tables))
+        batches = [batch for part in stored.parts for batch in read_part(store, part)]
+        return self._spark.createDataFrame(pa.Table.from_batches(batches, schema_of(store, stored.parts[0])))
 
 
 def _frame(spark: SparkSession, rows: Rows, schema: StructType) -> DataFrame:

@@ -230,31 +230,6 @@ def test_a_renamed_operator_is_refused_rather_than_emptied(spark: SparkSession, 
     job.crash()
 
 
-def test_an_epoch_whose_state_is_gone_is_skipped_for_an_older_one(
-    spark: SparkSession, files: Files, tmp_path: Path
-) -> None:
-    counting = Counting()
-    build = lambda p: files.read(p).apply("counting", counting).to_parquet("out", str(tmp_path / "out"))  # noqa: E731
-    job = LocalJob(spark, build, tmp_path)
-    job.start()
-    for number in (1, 2):
-        files.add(number)
-        job.wait(lambda number=number: rows_read(job) == number, "a row")  # type: ignore[misc]
-        job.checkpoint()
-    job.crash()
-    store = store_of(job.storage)
-    newest, older = (read_epoch(store, PATHS, Epoch(epoch)) for epoch in (2, 1))
-    only_newest = newest.objects() - older.objects()  # type: ignore[union-attr]
-    seen = next(name for name in only_newest if "/counting/seen/" in name)
-    (tmp_path / "store" / seen).write_bytes(b"no parquet")
-    engine = job.start()
-    assert engine.exit_code is None, engine.status().message
-    assert engine.status().restored_epoch == 1
-    assert "2" in engine.status().skipped_epochs
-    assert counting.restored_ids == 1
-    job.crash()
-
-
 def test_a_transformation_that_raises_ends_the_driver_with_its_name(
     spark: SparkSession, files: Files, tmp_path: Path
 ) -> None:

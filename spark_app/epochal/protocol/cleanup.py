@@ -19,6 +19,7 @@ from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import DocumentError, InvalidNameError, ObjectMissingError
 from epochal.protocol.paths import (
     CommittedName,
+    DamagedName,
     GenerationName,
     JobPaths,
     ManifestName,
@@ -37,7 +38,7 @@ class CleanupPlan:
 
     min_epoch: Epoch
     manifests: tuple[str, ...]
-    committed: tuple[str, ...]
+    records: tuple[str, ...]
     state: tuple[ObjectInfo, ...]
     generations: tuple[str, ...]
     kept_savepoints: frozenset[str]
@@ -63,7 +64,7 @@ class CleanupRefused:
 @dataclass(slots=True)
 class _Inventory:
     manifests: list[Epoch] = field(default_factory=list)
-    committed: list[Epoch] = field(default_factory=list)
+    records: list[tuple[Epoch, str]] = field(default_factory=list)
     generations: list[Generation] = field(default_factory=list)
     savepoints: list[str] = field(default_factory=list)
     state: list[tuple[StateName, ObjectInfo]] = field(default_factory=list)
@@ -76,7 +77,7 @@ def clean(
     """Delete what no epoch from ``min_epoch`` on, and no savepoint, needs.
 
     1. Classify everything.
-    2. Delete the manifests below ``min_epoch``, oldest first, then their commit records.
+    2. Delete the manifests below ``min_epoch``, oldest first, then what was noted of them: commits and damage.
     3. Look at the savepoints again: one made since step 1 keeps what it refers to.
     4. Delete the state objects.
     5. Delete the records of generations older than every epoch that is left.
@@ -87,7 +88,7 @@ def clean(
     plan = classify(store, paths, min_epoch)
     if isinstance(plan, CleanupRefused):
         return plan
-    total = len(plan.manifests) + len(plan.committed) + len(plan.state) + len(plan.generations)
+    total = len(plan.manifests) + len(plan.records) + len(plan.state) + len(plan.generations)
     deleted = 0
 
     def delete(names: Iterable[str]) -> None:
@@ -100,7 +101,7 @@ def clean(
 
     # Step 2
     delete(plan.manifests)
-    delete(plan.committed)
+    delete(plan.records)
     # Step 3
     try:
         late = _late_savepoints(store, paths, plan)
@@ -153,7 +154,7 @@ def classify(store: Store, paths: JobPaths, min_epoch: Epoch) -> CleanupPlan | C
     return CleanupPlan(
         min_epoch=min_epoch,
         manifests=tuple(paths.manifest(epoch) for epoch in inventory.manifests if epoch < min_epoch),
-        committed=tuple(paths.committed(epoch) for epoch in inventory.committed if epoch < min_epoch),
+        records=tuple(name for epoch, name in inventory.records if epoch < min_epoch),
         state=tuple(info for name, info in inventory.state if is_garbage(name, info, min_epoch, needed)),
         generations=tuple(
             paths.generation(generation) for generation in inventory.generations if generation < oldest_generation
@@ -194,8 +195,8 @@ def _take_inventory(store: Store, paths: JobPaths) -> _Inventory:
         match name:
             case ManifestName(epoch):
                 inventory.manifests.append(epoch)
-            case CommittedName(epoch):
-                inventory.committed.append(epoch)
+            case CommittedName(epoch) | DamagedName(epoch):
+                inventory.records.append((epoch, info.name))
             case GenerationName(generation):
                 inventory.generations.append(generation)
             case SavepointName(savepoint):

@@ -42,11 +42,13 @@ class _Body(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class RunPart(_Body, frozen=True):
-    """One Parquet object of a run. ``object`` is its full name below the store's root."""
+    """One Parquet object of a run. ``object`` is its full name below the store's root. ``crc32`` is that of the whole
+    object; None in manifests of releases that did not write it."""
 
     object: Text
     rows: Count
     bytes: Count
+    crc32: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
 
 
 class Run(_Body, frozen=True):
@@ -56,6 +58,9 @@ class Run(_Body, frozen=True):
     min_time: int | None = None
     max_time: int | None = None
 
+
+PENDING = "pending"
+"""The table that a sink's rows wait in until their epoch is published."""
 
 LATEST_KEY = "__key"
 """The column of a Latest table that holds the key: a struct."""
@@ -148,12 +153,13 @@ class Seal(_Body, frozen=True):
     claim: Text
 
 
-class GenerationRecord(_Body, frozen=True):
+class GenerationRecord(_Body, frozen=True, omit_defaults=True):
     """One incarnation of the driver. ``writer`` is for people: the pod or host that made it.
 
     ``back_to`` is set when this generation was told to go back: epochs above it of older generations are abandoned.
     0 means that it was allowed to start empty. ``savepoint`` names the savepoint it went back to, if it was one.
-    ``issued`` is the highest epoch number that was given out before it: its own epochs come after that.
+    ``issued`` is the highest epoch number that was given out before it: its own epochs come after that. ``unasked``:
+    nobody told it to go back; what is newer cannot be restored.
     """
 
     generation: GenerationField
@@ -163,6 +169,7 @@ class GenerationRecord(_Body, frozen=True):
     back_to: ParentField | None = None
     savepoint: Text | None = None
     issued: ParentField = Epoch(0)
+    unasked: bool = False
 
 
 class CommitRecord(_Body, frozen=True):
@@ -172,11 +179,23 @@ class CommitRecord(_Body, frozen=True):
     generation: GenerationField
 
 
-Document = Manifest | Seal | GenerationRecord | CommitRecord
+class DamageRecord(_Body, frozen=True):
+    """A state object of this epoch is missing, or holds other bytes than were written: it is never restored again.
+    Somebody who has brought the object back deletes this record."""
 
-_D = TypeVar("_D", Manifest, Seal, GenerationRecord, CommitRecord)
+    epoch: EpochField
+    generation: GenerationField
+    object: Text
+    problem: Text
 
-_KINDS: dict[str, type[Document]] = {kind.__name__: kind for kind in (Manifest, Seal, GenerationRecord, CommitRecord)}
+
+Document = Manifest | Seal | GenerationRecord | CommitRecord | DamageRecord
+
+_D = TypeVar("_D", Manifest, Seal, GenerationRecord, CommitRecord, DamageRecord)
+
+_KINDS: dict[str, type[Document]] = {
+    kind.__name__: kind for kind in (Manifest, Seal, GenerationRecord, CommitRecord, DamageRecord)
+}
 
 
 class _Header(Struct, frozen=True):

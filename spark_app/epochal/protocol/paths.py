@@ -4,6 +4,7 @@
       generations/{generation:06d}.json
       epochs/{epoch:010d}/manifest.json
       epochs/{epoch:010d}/committed.json
+      epochs/{epoch:010d}/damaged.json
       state/{operator}/{table}/{epoch:010d}-{generation:06d}-{run:06d}-{part:06d}.parquet
       savepoints/{name}.json
 
@@ -42,6 +43,11 @@ class CommittedName:
 
 
 @dataclass(frozen=True, slots=True)
+class DamagedName:
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
 class SavepointName:
     savepoint: str
 
@@ -62,11 +68,11 @@ class StateName:
     part: int
 
 
-ObjectName = GenerationName | ManifestName | CommittedName | SavepointName | StateName
+ObjectName = GenerationName | ManifestName | CommittedName | DamagedName | SavepointName | StateName
 
 _PATTERNS = (
     re.compile(r"generations/(?P<generation>\d{6})\.json"),
-    re.compile(r"epochs/(?P<epoch>\d{10})/(?P<what>manifest|committed)\.json"),
+    re.compile(r"epochs/(?P<epoch>\d{10})/(?P<what>manifest|committed|damaged)\.json"),
     re.compile(r"savepoints/(?P<savepoint>[^/]+)\.json"),
     re.compile(
         r"state/(?P<operator>[^/]+)/(?P<table>[^/]+)"
@@ -147,6 +153,9 @@ class JobPaths:
     def committed(self, epoch: Epoch) -> str:
         return f"{self._epoch(epoch)}/committed.json"
 
+    def damaged(self, epoch: Epoch) -> str:
+        return f"{self._epoch(epoch)}/damaged.json"
+
     def before_epoch(self, epoch: Epoch) -> str:
         """Sorts right before all names of this epoch: where a listing starts."""
         return self._epoch(epoch)
@@ -195,6 +204,8 @@ class JobPaths:
                 return self.manifest(epoch)
             case CommittedName(epoch):
                 return self.committed(epoch)
+            case DamagedName(epoch):
+                return self.damaged(epoch)
             case SavepointName(savepoint):
                 return self.savepoint(savepoint)
             case StateName():
@@ -214,6 +225,8 @@ def _parsed(groups: dict[str, str]) -> ObjectName:
             )
         case {"what": "manifest", "epoch": epoch}:
             return ManifestName(Epoch(int(epoch)))
+        case {"what": "damaged", "epoch": epoch}:
+            return DamagedName(Epoch(int(epoch)))
         case {"epoch": epoch}:
             return CommittedName(Epoch(int(epoch)))
         case {"generation": generation}:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from epochal.protocol.documents import (
     CommitRecord,
+    DamageRecord,
     GenerationRecord,
     Manifest,
     Seal,
@@ -179,6 +180,11 @@ def _lost(name: str, data: bytes, manifest: Manifest) -> Fenced | EpochTaken:
         manifest.epoch,
         f"epoch {manifest.epoch} was published by generation {getattr(winner, 'generation', '?')} already",
     )
+
+
+def record_damage(store: Store, paths: JobPaths, record: DamageRecord) -> None:
+    """Note that the epoch cannot be restored. Who has found that first says why."""
+    store.create(paths.damaged(record.epoch), encode(record))
 
 
 def record_commit(store: Store, paths: JobPaths, record: CommitRecord) -> None:

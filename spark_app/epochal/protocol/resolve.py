@@ -5,12 +5,12 @@ read. Only when that one is unusable does the search widen.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from epochal.protocol.documents import GenerationRecord, Manifest, Seal, decode, decode_any
-from epochal.protocol.epochs import FIRST_EPOCH, MAX_EPOCH, NO_EPOCH, Epoch, Generation
+from epochal.protocol.documents import DamageRecord, GenerationRecord, Manifest, Seal, decode, decode_any
+from epochal.protocol.epochs import FIRST_EPOCH, NO_EPOCH, Epoch, Generation
 from epochal.protocol.errors import DocumentError, ObjectMissingError
-from epochal.protocol.paths import CommittedName, JobPaths, ManifestName
+from epochal.protocol.paths import CommittedName, DamagedName, JobPaths, ManifestName
 from epochal.protocol.publish import list_generations
 from epochal.protocol.store import Store
 
@@ -25,11 +25,13 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Restore from this manifest. ``needs_commit``: its sinks are not known to have committed; do that first."""
+    """Restore from this manifest. ``needs_commit``: its sinks are not known to have committed; do that first.
+    ``savepoint``: the one that the manifest was read from, if it was."""
 
     manifest: Manifest
     needs_commit: bool
     skipped: tuple[Skipped, ...] = ()
+    savepoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class _EpochsInStore:
 
     manifests: list[Epoch] = field(default_factory=list)
     committed: set[Epoch] = field(default_factory=set)
+    damaged: set[Epoch] = field(default_factory=set)
 
 
 def resolve(
@@ -65,15 +68,14 @@ def resolve(
     *,
     known: Epoch = NO_EPOCH,
     min_epoch: Epoch = FIRST_EPOCH,
-    before: Epoch | None = None,
     allow_empty: bool = False,
 ) -> Resolution:
     """Find the epoch to restore.
 
     ``known`` is the newest epoch that the controller saw complete (0: none): the search begins there, and a store
     that has lost it is not taken for a new job. Below ``min_epoch`` there are no epochs, whatever stands in the store:
-    cleanup may be at it, and where it took a seal away a zombie may have left its manifest. ``before`` leaves out this
-    epoch and newer ones: for the next try when state objects of an epoch turn out to be unreadable.
+    cleanup may be at it, and where it took a seal away a zombie may have left its manifest. An epoch that a driver
+    found damaged is not tried again.
 
     1. List the epochs from ``known`` on; read newest first until one is good.
     2. If none is, list and read the older ones as well.
@@ -83,18 +85,17 @@ def resolve(
 
     An error of the store itself is raised, never taken for a missing epoch.
     """
-    line = _Line(store, paths)
+    line = Line(store, paths)
     skipped: list[Skipped] = []
-    usable = range(min_epoch, before if before is not None else MAX_EPOCH + 1)
     # Step 1
     recent = list_epochs(store, paths, since=known) if known else _EpochsInStore()
-    if found := _newest_good(store, paths, line, recent, usable, skipped):
+    if found := _newest_good(store, paths, line, recent, min_epoch, skipped):
         return found
     # Step 2
     everything = list_epochs(store, paths)
     seen = set(recent.manifests)
     everything.manifests = [epoch for epoch in everything.manifests if epoch not in seen]
-    if found := _newest_good(store, paths, line, everything, usable, skipped):
+    if found := _newest_good(store, paths, line, everything, min_epoch, skipped):
         return found
     # Step 3
     turn = line.newest_turn()
@@ -145,8 +146,11 @@ def resolve_epoch(
         return NothingToRestore(f"epoch {epoch} cannot be restored: {error}", (Skipped(epoch, str(error)),))
     if isinstance(document, Seal):
         return NothingToRestore(f"epoch {epoch} never completed", (Skipped(epoch, "never completed"),))
-    committed = list_epochs(store, paths, since=epoch).committed
-    return Found(manifest=document, needs_commit=epoch not in committed)
+    listed = list_epochs(store, paths, since=epoch)
+    if epoch in listed.damaged:
+        why = why_damaged(store, paths, epoch)
+        return NothingToRestore(f"epoch {epoch} cannot be restored: {why}", (Skipped(epoch, why),))
+    return Found(manifest=document, needs_commit=epoch not in listed.committed)
 
 
 def resolve_savepoint(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> Found | NothingToRestore:
@@ -158,7 +162,19 @@ def resolve_savepoint(store: Store, paths: JobPaths, name: str, epoch: Epoch) ->
         return NothingToRestore(f"savepoint {name!r} cannot be restored: {error}")
     if manifest.epoch != epoch:
         return NothingToRestore(f"savepoint {name!r} holds epoch {manifest.epoch}, not {epoch}: it was made anew")
-    return Found(manifest=manifest, needs_commit=True)
+    if store.exists(paths.damaged(epoch)):
+        return NothingToRestore(f"savepoint {name!r} cannot be restored: {why_damaged(store, paths, epoch)}")
+    return Found(manifest=manifest, needs_commit=True, savepoint=name)
+
+
+def why_damaged(store: Store, paths: JobPaths, epoch: Epoch) -> str:
+    """What a driver has noted of an epoch that it could not restore."""
+    name = paths.damaged(epoch)
+    try:
+        record = decode(name, store.get(name), DamageRecord)
+    except (DocumentError, ObjectMissingError) as error:
+        return f"it is damaged ({error})"
+    return f"{record.object} {record.problem} (if it is whole again, delete {name})"
 
 
 def read_epoch(store: Store, paths: JobPaths, epoch: Epoch) -> Manifest | Seal:
@@ -186,6 +202,8 @@ def list_epochs(store: Store, paths: JobPaths, *, since: Epoch = NO_EPOCH) -> _E
                 found.manifests.append(epoch)
             case CommittedName(epoch):
                 found.committed.add(epoch)
+            case DamagedName(epoch):
+                found.damaged.add(epoch)
             case _:
                 pass
     return found
@@ -198,11 +216,14 @@ def newest_epoch_number(store: Store, paths: JobPaths, *, known: Epoch = NO_EPOC
 
 
 def _newest_good(
-    store: Store, paths: JobPaths, line: "_Line", epochs: _EpochsInStore, usable: range, skipped: list[Skipped]
+    store: Store, paths: JobPaths, line: "Line", epochs: _EpochsInStore, min_epoch: Epoch, skipped: list[Skipped]
 ) -> Found | None:
     for epoch in sorted(epochs.manifests, reverse=True):
-        if not can_be_an_epoch(epoch, usable):
-            skipped.append(Skipped(epoch, f"left out: only epochs from {usable.start} to {usable.stop - 1} count"))
+        if not can_be_an_epoch(epoch, min_epoch):
+            skipped.append(Skipped(epoch, f"left out: epochs from {min_epoch} on are kept"))
+            continue
+        if epoch in epochs.damaged:
+            skipped.append(Skipped(epoch, why_damaged(store, paths, epoch)))
             continue
         try:
             document = read_epoch(store, paths, epoch)
@@ -221,8 +242,8 @@ def _newest_good(
     return None
 
 
-def can_be_an_epoch(epoch: Epoch, usable: range) -> bool:
-    return epoch in usable
+def can_be_an_epoch(epoch: Epoch, min_epoch: Epoch) -> bool:
+    return epoch >= min_epoch
 
 
 def _base(store: Store, paths: JobPaths, turn: GenerationRecord, skipped: list[Skipped]) -> Found | None:
@@ -233,10 +254,10 @@ def _base(store: Store, paths: JobPaths, turn: GenerationRecord, skipped: list[S
     if isinstance(found, NothingToRestore):
         skipped.append(Skipped(turn.back_to, found.message))
         return None
-    return Found(manifest=found.manifest, needs_commit=True, skipped=tuple(skipped))
+    return replace(found, skipped=tuple(skipped))
 
 
-class _Line:
+class Line:
     """The line of epochs that the job is on.
 
     A generation that went back to an older epoch left the newer ones behind, whoever had made them; and with them the
@@ -270,6 +291,16 @@ class _Line:
                 last = record
             # Otherwise it was made after the epoch that was gone back to later: that epoch does not stand on it.
         return last
+
+    def went_below(self, epoch: Epoch) -> bool:
+        """Whether the newest generation that went back after this epoch's number was given out went below it. For
+        epochs whose maker is not known."""
+        try:
+            turns = (record for record in self._newest_first() if record.back_to is not None)
+            turn = next((turn for turn in turns if turn.issued >= epoch), None)
+        except DocumentError:
+            return False
+        return turn is not None and turn.back_to is not None and turn.back_to < epoch
 
     def newest_turn(self) -> GenerationRecord | None:
         """The newest generation that went back."""

@@ -22,7 +22,7 @@ from epochal.protocol.control import (
     Refusal,
     RefusalReason,
 )
-from epochal.protocol.documents import Manifest, OperatorState, Table
+from epochal.protocol.documents import PENDING, Manifest, OperatorState, Table
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
 from epochal.protocol.errors import StoreError
 from epochal.protocol.paths import JobPaths
@@ -31,7 +31,6 @@ from epochal.protocol.store import Store
 from epochal.runtime.committer import Committer
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import told
-from epochal.runtime.pending import PENDING
 from epochal.runtime.persistence import Persistence, stored
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableSnapshot

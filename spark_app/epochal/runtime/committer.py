@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping
 
-from epochal.protocol.documents import CommitRecord, Manifest
+from epochal.protocol.documents import PENDING, CommitRecord, Manifest
 from epochal.protocol.epochs import Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import record_commit
 from epochal.protocol.store import Store
-from epochal.runtime.errors import OperatorError
+from epochal.runtime.errors import DamagedStateError, OperatorError
 from epochal.runtime.operator import SinkOperator
-from epochal.runtime.pending import PENDING
 from epochal.runtime.persistence import Persistence
 from epochal.runtime.tables import Run, union
 from epochal.runtime.task import Task
@@ -45,6 +44,8 @@ class Committer:
 
         1. Every sink commits what the manifest has pending for it.
         2. Record that all have.
+
+        Rows that are damaged in the store are a :class:`DamagedStateError`.
         """
         # Step 1
         for name, task in self._tasks.items():
@@ -67,7 +68,11 @@ class Committer:
                 read = [self._persistence.read(run, manifest.epoch).hold() for run in stored]
             frame = union(run.frame for run in held or read) if sink.needs_frame else None
             sink.commit(manifest.epoch, frame, [part.object for part in parts], task.context)
+        except DamagedStateError:
+            raise
         except Exception as error:
+            if held is None:
+                self._persistence.check(parts)  # what is damaged can never be committed
             raise OperatorError(task.name, error) from error
         finally:
             for run in read:

@@ -26,18 +26,19 @@ from epochal.protocol.control import (
     RefusalReason,
     SinkReport,
 )
-from epochal.protocol.documents import GenerationRecord, Manifest, OperatorState
+from epochal.protocol.documents import DamageRecord, GenerationRecord, Manifest, OperatorState
 from epochal.protocol.epochs import NO_EPOCH, Epoch
 from epochal.protocol.errors import AccessDeniedError, BadCredentialsError, MissingBucketError, StoreConfigError
 from epochal.protocol.paths import JobPaths
-from epochal.protocol.publish import Fenced
-from epochal.protocol.resolve import Found, NothingToRestore, Resolution, StartEmpty, newest_epoch_number, resolve
+from epochal.protocol.publish import Fenced, record_damage
+from epochal.protocol.resolve import Found, NothingToRestore, Resolution, StartEmpty, newest_epoch_number
 from epochal.protocol.start import StartRequest, start_generation
+from epochal.protocol.store import Store
 from epochal.runtime.background import Background
 from epochal.runtime.checkpointer import Checkpointer, JobIdentity
 from epochal.runtime.committer import Committer
 from epochal.runtime.epoch_run import now_micros
-from epochal.runtime.errors import PipelineError, UnreadableStateError
+from epochal.runtime.errors import DamagedStateError, PipelineError
 from epochal.runtime.executors import await_executors
 from epochal.runtime.graph import Graph
 from epochal.runtime.metrics import DriverMetrics, Snapshot
@@ -128,9 +129,13 @@ class Engine:
 
         1. Check the graph and the settings.
         2. Claim the generation, seal, resolve.
-        3. Build the tasks, with the state of the restored epoch; if that cannot be read, with that of an older one.
+        3. Build the tasks, with the state of the restored epoch.
         4. Commit the restored epoch's sinks, if that is not known to be done.
         5. Start the sources.
+
+        If stored bytes turn out to be damaged in step 3 or 4, that is noted in the store and the driver ends: the next
+        generation does not try this epoch again. Any other failure ends the driver as well, and the next generation
+        tries the same epoch.
         """
         config = self.config
         # Step 1
@@ -150,20 +155,23 @@ class Engine:
         # Step 3
         await_executors(spark)
         persistence = Persistence(spark, config.storage, self._paths, config.generation)
-        resolved = self._restore(spark, graph, persistence, resolved)
-        if resolved is None:
-            return
         manifest = resolved.manifest if isinstance(resolved, Found) else None
-        # Step 4
-        committer = Committer(
-            store=store,
-            paths=self._paths,
-            generation=config.generation,
-            persistence=persistence,
-            tasks=self._tasks,
-        )
-        if isinstance(resolved, Found) and resolved.needs_commit:
-            committer.commit(resolved.manifest)
+        try:
+            self._restore(spark, graph, persistence, manifest)
+            committer = Committer(
+                store=store,
+                paths=self._paths,
+                generation=config.generation,
+                persistence=persistence,
+                tasks=self._tasks,
+            )
+            # Step 4
+            if isinstance(resolved, Found) and resolved.needs_commit:
+                committer.commit(resolved.manifest)
+        except DamagedStateError as error:
+            assert manifest is not None
+            self._end_damaged(store, manifest.epoch, error)
+            return
         self._checkpointer = Checkpointer(
             identity=JobIdentity(paths=self._paths, generation=config.generation, claim=self._claim),
             spark=spark,
@@ -205,40 +213,24 @@ class Engine:
         self._skipped |= {str(skip.epoch): skip.why for skip in resolved.skipped}
         return resolved
 
-    def _restore(
-        self, spark: SparkSession, graph: Graph, persistence: Persistence, resolved: Found | StartEmpty
-    ) -> Found | StartEmpty | None:
-        """Build the tasks. An epoch whose state turns out to be unreadable is skipped, unless it was asked for by
-        name."""
-        restore = self.config.restore
-        while True:
-            manifest = resolved.manifest if isinstance(resolved, Found) else None
-            try:
-                self._build(spark, graph, persistence, manifest)
-                self._check_stored_operators(manifest)
-                for task in self._tasks.values():
-                    task.run_start()
-                self._check_stored_tables(epoch=manifest.epoch if manifest else NO_EPOCH)
-                return resolved
-            except UnreadableStateError as error:
-                assert manifest is not None
-                if restore.back_to is not None or restore.savepoint is not None:
-                    self._end(EXIT_NOTHING_TO_RESTORE, DriverPhase.FAILED, str(error))
-                    return None
-                logger.warning("Epoch %s cannot be restored: %s", manifest.epoch, error)
-                self._skipped[str(manifest.epoch)] = str(error)
-                store = store_of(self.config.storage)
-                older = resolve(
-                    store,
-                    self._paths,
-                    known=restore.known,
-                    min_epoch=restore.min_epoch,
-                    before=manifest.epoch,
-                    allow_empty=restore.allow_empty,
-                )
-                if (again := self._usable(older)) is None:
-                    return None
-                resolved = again
+    def _restore(self, spark: SparkSession, graph: Graph, persistence: Persistence, manifest: Manifest | None) -> None:
+        """Build the tasks and give them their state."""
+        self._build(spark, graph, persistence, manifest)
+        self._check_stored_operators(manifest)
+        for task in self._tasks.values():
+            task.run_start()
+        self._check_stored_tables(epoch=manifest.epoch if manifest else NO_EPOCH)
+
+    def _end_damaged(self, store: Store, epoch: Epoch, error: DamagedStateError) -> None:
+        """Somebody who asked for just this epoch has to look; otherwise the next generation takes an older one."""
+        record_damage(
+            store,
+            self._paths,
+            DamageRecord(epoch=epoch, generation=self.config.generation, object=error.object, problem=error.problem),
+        )
+        message = f"epoch {epoch} cannot be restored: {error.object} {error.problem}"
+        asked = self.config.restore.back_to is not None or self.config.restore.savepoint is not None
+        self._end(EXIT_NOTHING_TO_RESTORE if asked else EXIT_FAILED, DriverPhase.FAILED, message)
 
     def _start_request(self) -> StartRequest:
         config, restore = self.config, self.config.restore

@@ -5,6 +5,9 @@ import re
 NOT_HERE = "EPOCHAL_STATE_NOT_HERE"
 """In the message of a task that misses files: the executor that had them is gone."""
 
+DAMAGED = "EPOCHAL_STATE_DAMAGED"
+"""In the message of a task that read a damaged state object, before the object's name."""
+
 
 class PipelineError(Exception):
     """The pipeline cannot work, found before anything starts: a bad name, a wrong column, a dangling graph."""
@@ -23,8 +26,14 @@ class UnavailableError(Exception):
     """What an operator needs does not answer now. A later generation may find it, so the job is not wrong."""
 
 
-class UnreadableStateError(Exception):
-    """A state object that an epoch names is gone or damaged: the epoch cannot be restored."""
+class DamagedStateError(Exception):
+    """A state object is not what an epoch's manifest says of it: the epoch cannot be restored. Raised for nothing else;
+    :mod:`epochal.runtime.state_objects` has the list."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{DAMAGED} {name} {problem}")
+        self.object = name
+        self.problem = problem
 
 
 class JobStoppingError(Exception):
@@ -34,6 +43,12 @@ class JobStoppingError(Exception):
 def lost_state(error: BaseException) -> bool:
     """Whether a run is gone with the executor that held it."""
     return any(sign in str(error) for sign in ("CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND", NOT_HERE))
+
+
+def damaged_object(error: BaseException) -> str | None:
+    """The state object that this error, perhaps another process's, calls damaged."""
+    found = _DAMAGED.search(str(error))
+    return found[1] if found else None
 
 
 LOST_STATE = (
@@ -75,6 +90,7 @@ def _told_by_java(lines: list[str]) -> str:
     return " ".join(dict.fromkeys((said[0], said[-1]))) if said else lines[0]
 
 
+_DAMAGED = re.compile(rf"{DAMAGED} (\S+)")
 _FRAME = re.compile(r'  File "(.+)", line (\d+), in (\S+)')
 _OURS = re.compile(r"epochal(\.\w+)+: ")
 _EXCEPTION = re.compile(r"^(: |Caused by: )((\w+\.)+\w*(Exception|Error): )?")

@@ -5,13 +5,11 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
+from epochal.protocol.documents import PENDING
 from epochal.runtime.observed import Metrics
 from epochal.runtime.packed import MANY, packed_run
 from epochal.runtime.table_manager import TableManager
 from epochal.runtime.tables import ComingRun, Run, run_metrics
-
-PENDING = "pending"
-"""The table that a sink's rows wait in."""
 
 
 class PendingRows:

@@ -1,16 +1,15 @@
 """Runs to Parquet objects and back: executors talk to the object store themselves, without renames and listings."""
 
 import functools
-import io
 import itertools
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -18,15 +17,16 @@ from epochal.protocol.control import StorageConfig
 from epochal.protocol.documents import Run as StoredRun
 from epochal.protocol.documents import RunPart
 from epochal.protocol.epochs import Epoch, Generation
-from epochal.protocol.errors import TRANSIENT, StoreError
+from epochal.protocol.errors import StoreError
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.store import Exists, Store, StoreOptions, open_store
-from epochal.runtime.errors import PipelineError, UnreadableStateError, told
+from epochal.runtime.errors import PipelineError, damaged_object
 from epochal.runtime.latest_files import Step
 from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.one_row import one_row
 from epochal.runtime.packed import MANY, unpacked
 from epochal.runtime.parquet import as_parquet
+from epochal.runtime.state_objects import check_part, read_part, schema_of
 from epochal.runtime.table_manager import LoadRun, RestoreRun
 from epochal.runtime.tables import Run, earliest, latest, union
 
@@ -36,7 +36,7 @@ TASK_ROWS = 500_000
 TASK_BYTES = 64 * 1024 * 1024
 """The same of rows that are packed already: so much is in the hands of one task."""
 
-_WRITTEN = "object string, rows long, bytes long"
+_WRITTEN = "object string, rows long, bytes long, crc32 long"
 _INDEX = "__run"
 
 ATTEMPTS = 16
@@ -74,7 +74,7 @@ class Persistence:
             if runs[0].packed is not None:
                 step = _putter(self._storage, self._paths, name, tasks)
             written = frame.coalesce(tasks).mapInArrow(step, _WRITTEN)
-        parts = tuple(RunPart(object=row.object, rows=row.rows, bytes=row.bytes) for row in written.collect())
+        parts = tuple(map(_part_of, written.collect()))
         for run in runs:
             run.parts, run.persisted = parts, epoch
         return parts
@@ -91,7 +91,7 @@ class Persistence:
         step = _small_writer(self._storage, self._paths, names)
         for row in frame.coalesce(1).mapInArrow(step, f"{_WRITTEN}, {_INDEX} int").collect():
             run = runs[row[_INDEX]]
-            run.parts, run.persisted = (RunPart(object=row.object, rows=row.rows, bytes=row.bytes),), epoch
+            run.parts, run.persisted = (_part_of(row),), epoch
         return sum(part.bytes for run in runs for part in run.parts or ())
 
     def _tasks(self, runs: list[Run]) -> int:
@@ -103,36 +103,54 @@ class Persistence:
     def read(self, stored: StoredRun, epoch: Epoch, partitioned_by: list[str] | None = None) -> Run:
         """Bring a stored run back, spread over as many partitions as there are cores now.
 
-        Objects that are gone or damaged are an :class:`UnreadableStateError`; a store that does not answer is not.
+        Objects that are damaged are a :class:`DamagedStateError`; everything else that goes wrong is raised as it is.
         """
 
         def materialised() -> Run:
             frame = self._frame(stored)
-            return Run.materialise(frame.repartition(*partitioned_by) if partitioned_by else frame)
+            if partitioned_by:
+                self._check_columns(stored, frame, partitioned_by)
+                frame = frame.repartition(*partitioned_by)
+            return Run.materialise(frame)
 
         return self._restored(stored, epoch, materialised)
 
     def _restored(self, stored: StoredRun, epoch: Epoch, read: Callable[[], Run]) -> Run:
         try:
             run = read()
-        except PipelineError:
-            raise
         except Exception as error:
-            if any(kind.__name__ in f"{type(error).__name__} {error}" for kind in TRANSIENT):
-                raise
-            raise UnreadableStateError(f"{stored.parts[0].object} …: {told(error)}") from error
+            name = damaged_object(error)
+            # An executor's word is not enough to give up an epoch: this looks at the stored bytes again.
+            self.check([part for part in stored.parts if part.object == name])
+            raise
         expected = sum(part.rows for part in stored.parts)
-        if run.rows != expected:
-            raise UnreadableStateError(f"{stored.parts[0].object} … have {run.rows} rows, not the {expected} written")
+        if run.rows != expected:  # though each object has its rows: they were lost on their way
+            raise RuntimeError(f"{stored.parts[0].object} … came back as {run.rows} rows, not as {expected}")
         run.min_time, run.max_time = stored.min_time, stored.max_time
         run.parts, run.persisted = stored.parts, epoch
         return run
 
+    def check(self, parts: Iterable[RunPart]) -> None:
+        """Read these objects here; :class:`DamagedStateError` if one is damaged."""
+        store = store_of(self._storage)
+        for part in parts:
+            check_part(store, part)
+
+    def _check_columns(self, stored: StoredRun, frame: DataFrame, columns: list[str]) -> None:
+        if missing := [name for name in columns if name not in frame.columns]:
+            name = self._paths.parse(stored.parts[0].object)
+            assert isinstance(name, StateName)
+            raise PipelineError(
+                f"operator {name.operator!r}: its state in table {name.table!r} has no column {', '.join(missing)}, it "
+                f"has {', '.join(frame.columns)}: the operator's keys were others when that was written. Give the "
+                "changed operator another name, or bring its keys back"
+            )
+
     def _frame(self, stored: StoredRun) -> DataFrame:
-        schema = from_arrow_schema(self._schema(stored.parts[0].object))
-        objects = [(part.object,) for part in stored.parts]
-        slices = max(1, min(len(objects), self._spark.sparkContext.defaultParallelism))
-        names = self._spark.createDataFrame(objects, "object string").repartition(slices)
+        schema = from_arrow_schema(schema_of(store_of(self._storage), stored.parts[0]))
+        parts = [(part.object, part.rows, part.bytes, part.crc32) for part in stored.parts]
+        slices = max(1, min(len(parts), self._spark.sparkContext.defaultParallelism))
+        names = self._spark.createDataFrame(parts, _WRITTEN).repartition(slices)
         return names.mapInArrow(_reader(self._storage), schema)
 
     def restore_run(self, epoch: Epoch) -> RestoreRun:
@@ -143,9 +161,6 @@ class Persistence:
             self._restored(stored, epoch, lambda: table.load(self._frame(stored)))
 
         return load
-
-    def _schema(self, name: str) -> pa.Schema:
-        return pq.read_schema(io.BytesIO(store_of(self._storage).get(name)))
 
 
 def stored(runs: list[Run]) -> tuple[StoredRun, ...]:
@@ -204,14 +219,17 @@ def _put(storage: StorageConfig, paths: JobPaths, name: StateName, data: bytes, 
     target = paths.state_object(name)
     if isinstance(store_of(storage).create(target, data), Exists):
         raise StoreError(storage.uri, f"{target} exists already, with other content")
-    return one_row(object=target, rows=rows, bytes=len(data))
+    return one_row(object=target, rows=rows, bytes=len(data), crc32=zlib.crc32(data))
+
+
+def _part_of(row: Row) -> RunPart:
+    return RunPart(object=row.object, rows=row.rows, bytes=row.bytes, crc32=row.crc32)
 
 
 def _reader(storage: StorageConfig) -> Step:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for name in batch.column(0).to_pylist():
-                data = store_of(storage).get(name)
-                yield from pq.ParquetFile(io.BytesIO(data)).iter_batches(batch_size=65_536)
+            for part in batch.to_pylist():
+                yield from read_part(store_of(storage), RunPart(**part))
 
     return read

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.runtime.background import Background
 from epochal.runtime.epoch_run import EpochRun
-from epochal.runtime.errors import JobStoppingError, OperatorError, PipelineError, UnreadableStateError, lost_state
+from epochal.runtime.errors import DamagedStateError, JobStoppingError, OperatorError, PipelineError, lost_state
 from epochal.runtime.observed import Metrics
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
 from epochal.runtime.tables import Run, run_metrics
@@ -115,7 +115,7 @@ class Task:
     def run_start(self) -> None:
         try:
             self.operator.on_start(self.context)
-        except (UnreadableStateError, PipelineError):
+        except (DamagedStateError, PipelineError):
             raise
         except Exception as error:
             raise OperatorError(self.name, error) from error
