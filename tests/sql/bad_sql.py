@@ -349,6 +349,25 @@ SECTIONS: dict[str, list[Case]] = {
             "ON of a left join may hold equalities",
         ),
         Case(
+            "CREATE VIEW paid AS SELECT o.id, o.at, p.paid_at FROM orders o JOIN payments p ON o.id = p.id\n"
+            "AND p.paid_at BETWEEN o.at AND o.at + INTERVAL '1' HOUR;\n"
+            "INSERT INTO out SELECT x.id FROM paid x LEFT JOIN payments q ON x.id = q.id\n"
+            "AND q.paid_at BETWEEN x.at AND x.at + INTERVAL '1' HOUR AND q.paid_at > x.paid_at",
+            "ON of a left join may hold equalities",
+        ),
+        Case(
+            f"INSERT INTO out SELECT o.id FROM {TUMBLE} o LEFT JOIN "
+            "TABLE(TUMBLE(TABLE payments, DESCRIPTOR(paid_at), INTERVAL '1' MINUTE)) p\n"
+            "ON o.window_start = p.window_start AND o.id = p.id AND o.window_end <> p.paid_at",
+            "ON of a left join may hold equalities",
+        ),
+        Case(
+            f"INSERT INTO out SELECT o.id FROM {TUMBLE} o JOIN "
+            "TABLE(TUMBLE(TABLE payments, DESCRIPTOR(paid_at), INTERVAL '1' MINUTE)) p\n"
+            "ON o.window_start = p.window_end AND o.id = p.id",
+            "a join of windows needs ON a.window_start = b.window_start",
+        ),
+        Case(
             "INSERT INTO out SELECT o.id FROM orders o\n"
             "RIGHT JOIN plain FOR SYSTEM_TIME AS OF o.at AS p ON o.id = p.id",
             "a table is looked up for rows of the stream: INNER or LEFT JOIN",
@@ -361,6 +380,61 @@ SECTIONS: dict[str, list[Case]] = {
             "CREATE VIEW v AS SELECT id, count(*) AS n FROM payments GROUP BY id;\n"
             "INSERT INTO out SELECT o.id FROM orders o JOIN v ON o.id = v.id",
             "one side of this join changes",
+        ),
+    ],
+    "What the planner would have to leave out": [
+        Case("INSERT INTO out (SELECT * FROM orders) LIMIT 5", "a stream has no end"),
+        Case("INSERT INTO typed BY NAME SELECT id AS n, country FROM orders", "BY NAME is not there"),
+        Case("INSERT INTO typed PARTITION (n = 1) SELECT country FROM orders", "PARTITION is not there"),
+        Case("INSERT INTO out SELECT id FROM orders UNION ALL BY NAME SELECT id FROM payments", "BY NAME is not there"),
+        Case("INSERT INTO out SELECT DISTINCT ON (id) id, at FROM orders", "ON is not there"),
+        Case("INSERT INTO out SELECT id FROM orders TABLESAMPLE (5 ROWS)", "TABLESAMPLE is not there"),
+        Case("INSERT INTO out SELECT id FROM orders VERSION AS OF 3", "AS OF is not there"),
+        Case(
+            "INSERT INTO out SELECT o.id FROM orders o JOIN plain VERSION AS OF 3 AS p ON o.id = p.id",
+            "a table is looked up as it is now",
+        ),
+        Case(
+            "INSERT INTO out SELECT id, tag FROM orders LATERAL VIEW explode(item.tags) t AS tag\n"
+            "FULL JOIN payments p ON orders.id = p.id AND p.paid_at = orders.at",
+            "write LATERAL VIEW after the outer join",
+        ),
+        Case(
+            "INSERT INTO out SELECT * FROM (SELECT id, ROW_NUMBER() OVER (ORDER BY at ROWS UNBOUNDED PRECEDING) AS n "
+            "FROM orders)\nWHERE n = 1",
+            "ROWS is not there",
+        ),
+        Case(
+            "CREATE TABLE t (id BIGINT DEFAULT 5) WITH ('connector' = 'files', 'path' = '/x')",
+            "column id takes a type only",
+        ),
+        Case(
+            "CREATE TABLE t (id BIGINT, CHECK (id > 1)) WITH ('connector' = 'files', 'path' = '/x')",
+            "a table takes columns, a WATERMARK and a PRIMARY KEY",
+        ),
+        Case("CREATE TABLE t (__key_0 BIGINT) WITH ('connector' = 'console')", "the planner has a column __key_0"),
+        Case(
+            "INSERT INTO out SELECT TUMBLE_START(at, INTERVAL '5' MINUTE) AS t FROM orders\n"
+            "GROUP BY TUMBLE(at, INTERVAL '1' MINUTE)",
+            "TUMBLE_START is of another window",
+        ),
+        Case(
+            f"INSERT INTO out SELECT country, count(*) AS n FROM {TUMBLE}\n"
+            "WHERE window_start > TIMESTAMP '2026-01-01' GROUP BY window_start, window_end, country",
+            "write this condition in HAVING",
+        ),
+        Case(
+            "INSERT INTO out SELECT to_json(struct(*)) AS j FROM orders o\n"
+            f"JOIN payments p ON o.id = p.id AND {IN_AN_HOUR}",
+            "name the columns here, instead of *",
+        ),
+        Case(
+            "INSERT INTO out SELECT posexplode(item.tags) AS (place, tag) FROM orders",
+            "several columns of one expression",
+        ),
+        Case(
+            "INSERT INTO out SELECT country || id + 1 AS x, count(*) AS n FROM orders GROUP BY country, id + 1",
+            "column id is neither in GROUP BY",
         ),
     ],
 }

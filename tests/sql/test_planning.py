@@ -42,7 +42,7 @@ PLANS = {
     ],
     "SELECT upper(country) AS c, count(*) / 2 AS half FROM orders WHERE amount > 0 GROUP BY upper(country)": [
         (
-            "out-input transform <- orders: SELECT id, country, amount, at, item, UPPER(country) AS upper_country "
+            "out-input transform <- orders: SELECT id, country, amount, at, item, upper(country) AS upper_country "
             "FROM input WHERE (amount > 0)"
         ),
         "out-aggregate aggregate <- out-input: updates by upper_country; count_all = count(*)",
@@ -85,7 +85,7 @@ PLANS = {
     "SELECT tag FROM orders LATERAL VIEW explode(item.tags) t AS tag": [
         (
             "out-select transform <- orders: SELECT id, country, amount, at, item, tag FROM input "
-            "LATERAL VIEW EXPLODE(item.tags) t AS tag; SELECT tag FROM input"
+            "LATERAL VIEW explode(item.tags) t AS tag; SELECT tag FROM input"
         ),
         "out sink <- out-select: parquet",
     ],

@@ -44,6 +44,21 @@ CREATE VIEW paid_orders AS
   FROM orders o JOIN payments p ON o.id = p.id AND p.paid_at BETWEEN o.at AND o.at + INTERVAL '10' SECOND
   WHERE o.amount > 10 AND p.method <> o.country;
 INSERT INTO paid SELECT * FROM paid_orders;
+CREATE TABLE twice WITH ('connector' = 'parquet', 'path' = '${out}/twice');
+INSERT INTO twice SELECT x.id, x.at, x.paid_at, q.paid_at AS second, q.method FROM paid_orders x JOIN payments q
+  ON x.id = q.id AND (q.paid_at BETWEEN x.at AND x.at + INTERVAL '14' SECOND)
+  AND q.paid_at BETWEEN x.paid_at - INTERVAL '3' SECOND AND x.paid_at + INTERVAL '1' SECOND
+  WHERE q.method <> 'O''Brien' AND x.paid_at >= q.paid_at - INTERVAL '1' SECOND;
+CREATE TABLE apart WITH ('connector' = 'parquet', 'path' = '${out}/apart');
+INSERT INTO apart SELECT window_start, -cents % 2 AS odd, sum(cents + 1) AS a, sum(cents - 1) AS b, max(cents) AS c,
+    max(-cents) AS d, count(*) FILTER (WHERE amount > 50) AS e, count(*) FILTER (WHERE amount < 50) AS f,
+    count_if(country = 'O''Brien'), max_by(id, cents, 2) AS g, round(sum(cents)/count(*), 2)-1 AS h,
+    array_sort(transform(collect_list(id), country -> country + 1)) AS i
+  FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE))
+  GROUP BY window_start, window_end, -cents % 2;
+CREATE TABLE uneven WITH ('connector' = 'parquet', 'path' = '${out}/uneven');
+INSERT INTO uneven SELECT window_start, window_end, id
+  FROM TABLE(HOP(TABLE orders, DESCRIPTOR(at), INTERVAL '20' SECOND, INTERVAL '50' SECOND));
 INSERT INTO both SELECT id, at, 'order' AS kind FROM orders UNION ALL SELECT id, paid_at, method FROM payments;
 INSERT INTO totals SELECT country, count(*) AS n, sum(cents) AS cents FROM orders GROUP BY country;
 """
@@ -56,6 +71,17 @@ BATCH = {
         GROUP BY window(at, '1 minute', '20 seconds'), country) GROUP BY window""",
     "paid": """SELECT o.id, o.country, p.method, o.at, p.paid_at FROM orders o JOIN payments p ON o.id = p.id
         AND p.paid_at BETWEEN o.at AND o.at + INTERVAL '10' SECOND WHERE o.amount > 10 AND p.method <> o.country""",
+    "twice": """SELECT x.id, x.at, x.paid_at, q.paid_at, q.method FROM (SELECT o.*, p.paid_at FROM orders o
+        JOIN payments p ON o.id = p.id AND p.paid_at BETWEEN o.at AND o.at + INTERVAL '10' SECOND
+        WHERE o.amount > 10 AND p.method <> o.country) x
+        JOIN payments q ON x.id = q.id AND q.paid_at BETWEEN x.at AND x.at + INTERVAL '14' SECOND
+        AND q.paid_at BETWEEN x.paid_at - INTERVAL '1' SECOND AND x.paid_at + INTERVAL '1' SECOND""",
+    "apart": """SELECT window.start, -cents % 2, sum(cents + 1), sum(cents - 1), max(cents), max(-cents),
+        count_if(amount > 50), count_if(amount < 50), 0, max_by(id, cents, 2), round(sum(cents) / count(*), 2) - 1,
+        array_sort(transform(collect_list(id), x -> x + 1))
+        FROM orders GROUP BY window(at, '1 minute'), -cents % 2""",
+    "uneven": """SELECT window.start, window.end, id FROM (SELECT id, window(at, '50 seconds', '20 seconds') AS window
+        FROM orders)""",
     "both": "SELECT id, at, 'order' FROM orders UNION ALL SELECT id, paid_at, method FROM payments",
 }
 TOTALS = "SELECT country, count(*), sum(cents) FROM orders GROUP BY country"
@@ -143,7 +169,7 @@ INSERT INTO once SELECT DISTINCT window_start, window_end, country
 INSERT INTO sessions SELECT window_start, window_end, method, count(*) AS n
   FROM TABLE(SESSION(TABLE payments PARTITION BY method, DESCRIPTOR(paid_at), INTERVAL '4' SECOND))
   GROUP BY window_start, window_end, method;
-INSERT INTO together SELECT o.window_start, o.id, p.method
+INSERT INTO together SELECT o.window_start, o.id, p.method, p.window_start AS theirs
   FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE)) o
   LEFT JOIN TABLE(TUMBLE(TABLE payments, DESCRIPTOR(paid_at), INTERVAL '1' MINUTE)) p
   ON o.id = p.id AND o.window_start = p.window_start AND o.window_end = p.window_end;
@@ -170,7 +196,8 @@ MORE_BATCH = {
     "once": f"SELECT DISTINCT window.start, window.end, country FROM (SELECT *, {WINDOW} AS window FROM orders)",
     "sessions": """SELECT session_window.start, session_window.end, method, count(*) FROM payments
         GROUP BY session_window(paid_at, '4 seconds'), method""",
-    "together": """SELECT o.w.start, o.id, p.method FROM (SELECT *, window(at, '1 minute') AS w FROM orders) o
+    "together": """SELECT o.w.start, o.id, p.method, p.w.start
+        FROM (SELECT *, window(at, '1 minute') AS w FROM orders) o
         LEFT JOIN (SELECT *, window(paid_at, '1 minute') AS w FROM payments) p ON o.id = p.id AND o.w = p.w""",
     "unpaid": """SELECT o.id, p.id FROM orders o LEFT JOIN payments p
         ON o.id = p.id AND p.paid_at BETWEEN o.at AND o.at + INTERVAL '10' SECOND""",

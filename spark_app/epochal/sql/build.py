@@ -34,6 +34,7 @@ from epochal.sql.plan import (
     WindowNode,
 )
 from epochal.sql.script import plan_text
+from epochal.sql.slices import quoted
 from epochal.sql.tables import Function, Table
 
 
@@ -128,7 +129,7 @@ def _looked_up(node: LookupNode) -> Callable[[SparkSession], DataFrame]:
 def _computed(frame: DataFrame, table: Table) -> DataFrame:
     for name, sql in table.computed:
         frame = frame.withColumn(name, F.expr(sql))
-    return frame.select(*(F.col(f"`{name}`") for name in table.all_columns)) if table.all_columns else frame
+    return frame.select(*(F.col(quoted(name)) for name in table.all_columns)) if table.all_columns else frame
 
 
 def _order(order_by: OrderBy) -> list[Column]:
@@ -164,7 +165,9 @@ def _function(steps: tuple[Step, ...]) -> Callable[[DataFrame], DataFrame]:
 
 def _applied(frame: DataFrame, step: Step) -> DataFrame:
     if step.lateral:
-        return frame.sparkSession.sql(step.sql, input=frame)
+        # Braces of the text itself are none of what is filled in.
+        text = step.sql("\0").replace("{", "{{").replace("}", "}}").replace("\0", "{input}")
+        return frame.sparkSession.sql(text, input=frame)
     # The same as the text, without a temporary view for every batch.
     if step.where is not None:
         frame = frame.where(step.where)

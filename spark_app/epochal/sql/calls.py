@@ -1,29 +1,53 @@
 """Aggregates in expressions: which ones there are, and what they are called."""
 
 import re
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
 from sqlglot import exp
 
-from epochal.sql.dialect import spark_sql
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import AggregateCall
 from epochal.sql.relations import Scope
+from epochal.sql.slices import children, form, function_name, piece_of, without_comments
 
-_OTHER_AGGREGATES = {
-    "hll_sketch_agg", "kurtosis", "skewness", "every", "some", "any", "bit_and", "bit_or", "bit_xor", "try_sum",
-    "try_avg", "mode", "listagg", "string_agg", "histogram_numeric", "regr_count", "regr_slope", "percentile",
-    "first", "last", "first_value", "last_value", "std", "mean", "bool_and", "bool_or",
+AGGREGATES = {
+    "any", "any_value", "approx_count_distinct", "approx_percentile", "approx_top_k", "approx_top_k_accumulate",
+    "approx_top_k_combine", "array_agg", "avg", "bit_and", "bit_or", "bit_xor", "bitmap_and_agg",
+    "bitmap_construct_agg", "bitmap_or_agg", "bool_and", "bool_or", "collect_list", "collect_set", "corr", "count",
+    "count_if", "count_min_sketch", "covar_pop", "covar_samp", "every", "first", "first_value", "grouping",
+    "grouping_id", "histogram_numeric", "hll_sketch_agg", "hll_union_agg", "kll_merge_agg_bigint",
+    "kll_merge_agg_double", "kll_merge_agg_float", "kll_sketch_agg_bigint", "kll_sketch_agg_double",
+    "kll_sketch_agg_float", "kurtosis", "last", "last_value", "listagg", "max", "max_by", "mean", "measure", "median",
+    "min", "min_by", "mode", "percentile", "percentile_approx", "percentile_cont", "percentile_disc", "regr_avgx",
+    "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy",
+    "skewness", "some", "std", "stddev", "stddev_pop", "stddev_samp", "string_agg", "sum", "theta_intersection_agg",
+    "theta_sketch_agg", "theta_union_agg", "try_avg", "try_sum", "tuple_intersection_agg_double",
+    "tuple_intersection_agg_integer", "tuple_sketch_agg_double", "tuple_sketch_agg_integer", "tuple_union_agg_double",
+    "tuple_union_agg_integer", "var_pop", "var_samp", "variance",
 }  # fmt: skip
+"""All that Spark has; a test asks it."""
+
 _IGNORE_NULLS = {"sum", "count", "min", "max", "avg", "mean", "stddev", "stddev_samp", "variance", "collect_list"}
-_SIMPLE = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
+_AROUND = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
+"""What may follow a call: the aggregate is the call with it."""
+
+_MORE_THAN_A_VALUE = (
+    exp.Kwarg | exp.Alias | exp.Order | exp.IgnoreNulls | exp.RespectNulls | exp.Limit | exp.HavingMax | exp.Lambda
+)
+_BEGIN = re.compile(r"\w+\s*\(\s*(DISTINCT\s+)?", re.IGNORECASE)
+_ALL = re.compile(r"ALL\s", re.IGNORECASE)
+
+
+def call_in(node: exp.Expr) -> exp.Expr:
+    """The call itself, without what follows it."""
+    while isinstance(node, _AROUND):
+        node = node.this
+    return node
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower() in _OTHER_AGGREGATES
-    inside = isinstance(node.parent, exp.Filter | exp.Window)
-    return isinstance(node, exp.Filter) or (isinstance(node, exp.AggFunc) and not inside)
+    return function_name(call_in(node)) in AGGREGATES
 
 
 def aggregates_in(tree: exp.Expr) -> list[exp.Expr]:
@@ -33,51 +57,98 @@ def aggregates_in(tree: exp.Expr) -> list[exp.Expr]:
         return []
     if is_aggregate(tree):
         return [tree]
-    return [found for child in tree.iter_expressions() for found in aggregates_in(child)]
+    return [found for child in children(tree) for found in aggregates_in(child)]
 
 
 def call_of(tree: exp.Expr, scope: Scope) -> AggregateCall:
     """The call over the input's columns. A FILTER becomes a CASE, so that partials are enough for state."""
-    for inner in tree.iter_expressions():
-        nested = aggregates_in(inner) if not isinstance(tree, exp.Filter) else []
-        if nested:
+    for part in children(call_in(tree)):
+        if nested := aggregates_in(part):
             raise RefusedError(
                 nested[0], "an aggregate inside an aggregate: aggregate in a view first, then aggregate the view"
             )
-    rewritten = scope.rewritten(tree)
-    condition = None
-    if isinstance(rewritten, exp.Filter):
-        condition = spark_sql(rewritten.expression.this)
-        rewritten = rewritten.this
-    whole = spark_sql(rewritten)
-    match = _SIMPLE.fullmatch(whole)
-    arguments = rewritten.this if isinstance(rewritten.this, exp.Distinct) else rewritten
-    distinct = isinstance(arguments, exp.Distinct)
-    function = match[1].lower() if match else ""
-    if distinct:
-        listed = [spark_sql(argument) for argument in arguments.expressions]
-    elif isinstance(rewritten, exp.Anonymous):
-        listed = [spark_sql(argument) for argument in rewritten.expressions]
-    else:
-        listed = [spark_sql(argument) for argument in rewritten.iter_expressions()]
-    plain = match is not None and match[2] == ("DISTINCT " if distinct else "") + ", ".join(listed)
-    if condition is None:
-        if plain:
-            return AggregateCall(function=function, arguments=tuple(listed), distinct=distinct)
-        return AggregateCall(expression=whole)
-    if plain and function in _IGNORE_NULLS and len(listed) == 1:
-        value = "1" if listed[0] == "*" else listed[0]
+    plain = _plain(call_in(tree), scope)
+    if plain is not None and tree is call_in(tree):
+        return plain
+    if (
+        plain is not None
+        and isinstance(tree, exp.Filter)
+        and tree.this is call_in(tree)
+        and plain.function in _IGNORE_NULLS
+        and len(plain.arguments) == 1
+    ):
+        value = "1" if plain.arguments[0] == "*" else plain.arguments[0]
+        condition = scope.sql(tree.expression.this)
         return AggregateCall(
-            function=function, arguments=(f"CASE WHEN {condition} THEN {value} END",), distinct=distinct
+            function=plain.function,
+            arguments=(f"CASE WHEN {condition} THEN {value} END",),
+            distinct=plain.distinct,
         )
-    return AggregateCall(expression=f"{whole} FILTER (WHERE {condition})")
+    return AggregateCall(expression=scope.sql(tree))
 
 
-def name_of(call: AggregateCall) -> str:
-    return words_of(str(call))
+def _plain(call: exp.Expr, scope: Scope) -> AggregateCall | None:
+    """A call that is its arguments and nothing else; None for one that has, for example, an ORDER BY inside."""
+    arguments = call.expressions
+    distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
+    arguments = arguments[0].expressions if distinct else arguments
+    whole, at = piece_of(call), None
+    for argument in arguments:
+        piece = piece_of(argument)
+        between = without_comments(whole.source.text[whole.start if at is None else at : piece.start])
+        wanted = _BEGIN.fullmatch(between) if at is None else between.strip() == ","
+        star = argument.is_star and not (
+            isinstance(argument, exp.Star) and not distinct and function_name(call) == "count"
+        )
+        if not wanted or star or isinstance(argument, _MORE_THAN_A_VALUE) or _ALL.match(piece.text):
+            return None
+        at = piece.end
+    rest = without_comments(whole.source.text[whole.start if at is None else at : whole.end])
+    if rest.strip() != ")" or not arguments:
+        return None
+    return AggregateCall(
+        function=function_name(call),
+        arguments=tuple("*" if isinstance(one, exp.Star) else scope.sql(one) for one in arguments),
+        distinct=distinct,
+    )
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def words_of(sql: str) -> str:
-    """A name made of an expression: the same expression has the same name, whatever it is called in the result."""
-    words = re.sub(r"[^a-z0-9]+", "_", sql.replace("*", "all").lower()).strip("_")
-    return words if len(words) <= 40 else f"{words[:31].strip('_')}_{sha256(sql.encode()).hexdigest()[:8]}"
+    """What an expression may be called. Others may have the same words: see :func:`named_apart`."""
+    words = re.sub(r"[^a-z0-9]+", "_", without_comments(sql).replace("*", " all ").lower()).strip("_")
+    return words if len(words) <= 40 else f"{words[:31].strip('_')}_{_fingerprint(sql)}"
+
+
+def named_apart(expressions: Mapping[int, str], taken: Iterable[str]) -> dict[int, str]:
+    """A name for each expression, by where it stands: the same for the same expression, never the same for two.
+
+    The words of an expression are its name as long as nothing else has them. So a new alias or another order of the
+    select list leaves names, and with them state, as they are. What shares its words with another one, or with
+    something in ``taken``, is told apart by all of its text."""
+    others = {name.lower() for name in taken}
+    sharing: dict[str, set[tuple[str, ...]]] = {}
+    for sql in expressions.values():
+        sharing.setdefault(words_of(sql), set()).add(form(sql))
+    names: dict[tuple[str, ...], str] = {}
+    for sql in expressions.values():
+        words, whole = words_of(sql), form(sql)
+        if whole in names:
+            continue
+        alone = len(sharing[words]) == 1 and not _clashes(words, others)
+        name = words if alone and words else f"{words or 'value'}_{_fingerprint(chr(0).join(whole))}"
+        while _clashes(name, {*others, *names.values()}):
+            name += "_"
+        names[whole] = name
+    return {place: names[form(sql)] for place, sql in expressions.items()}
+
+
+def _clashes(name: str, others: Iterable[str]) -> bool:
+    """Operators keep the parts of an aggregate as columns that begin with its name and two underscores."""
+    return any(other == name or other.startswith(f"{name}__") for other in others)
+
+
+def _fingerprint(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:8]

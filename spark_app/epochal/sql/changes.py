@@ -13,6 +13,7 @@ from epochal.sql.context import Context
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import AggregateCall, AggregateNode, LookupNode, Plan, PlanNode, Step, TransformNode
 from epochal.sql.relations import Relation
+from epochal.sql.slices import quoted
 
 TAKES_BACK = {"sum", "count", "avg", "mean"}
 """Aggregates that a row can be taken out of again."""
@@ -85,7 +86,7 @@ def _new_only(name: str, telling: dict[str, tuple[str, ...]], nodes: dict[str, P
     """The operator that gives the new values of operator ``name`` to those who cannot take anything back."""
     if name not in telling:
         return name
-    step = Step(columns=tuple((one, f"`{one}`") for one in telling[name]), where=f"`{ROW_KIND}` IN ('+I', '+U')")
+    step = Step(columns=tuple((one, quoted(one)) for one in telling[name]), where=f"`{ROW_KIND}` IN ('+I', '+U')")
     new = f"{name}-new"
     nodes.setdefault(new, TransformNode(name=new, inputs=(name,), steps=(step,)))
     return new

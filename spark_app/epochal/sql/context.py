@@ -10,6 +10,7 @@ from epochal.protocol.paths import check_label
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import Plan, PlanNode, Step, TransformNode
 from epochal.sql.relations import Relation, identity
+from epochal.sql.slices import quoted
 
 Path = tuple[str, ...]
 """Where in the text a query stands: the view or sink it is for, then the names of subqueries."""
@@ -41,10 +42,11 @@ class Context:
         columns = tuple(name for name, _ in step.columns)
         if step == identity(relation.columns):
             return relation
+        names = {quoted(name): name for name in relation.columns}
         kept: dict[str, list[str]] = {}
         for name, sql in step.columns:
-            if sql.startswith("`") and sql.count("`") == 2:
-                kept.setdefault(sql.strip("`"), []).append(name)
+            if (old := names.get(sql)) is not None:
+                kept.setdefault(old, []).append(name)
         times = tuple(name for time in relation.times for name in kept.get(time, ()))
         event_time = next(iter(kept.get(relation.event_time or "", times)), None)
         windowed = relation.windowed

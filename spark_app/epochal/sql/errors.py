@@ -28,8 +28,20 @@ class RefusedError(Exception):
         self.reason = reason
 
 
-def span(node: exp.Expr) -> tuple[int, int]:
-    """From where to where in the text a part of the tree stands: (0, 0) if nothing of it remembers."""
-    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
-    ends = [part.meta["end"] for part in node.walk() if "end" in part.meta]
-    return (min(starts), max(ends) + 1) if starts else (0, 0)
+_CLAUSES = {
+    "sample": "TABLESAMPLE",
+    "pivots": "PIVOT",
+    "windows": "WINDOW",
+    "by_name": "BY NAME",
+    "version": "AS OF",
+    "spec": "ROWS",
+}
+
+
+def only(node: exp.Expr, *known: str) -> None:
+    """Refuse a part of a statement that the planner does not know: whatever it would leave out means something."""
+    for name, value in node.args.items():
+        found = value[0] if isinstance(value, list) and value else value
+        if name not in known and found:
+            word = _CLAUSES.get(name, name.rstrip("_").upper())
+            raise RefusedError(found if isinstance(found, exp.Expr) else node, f"{word} is not there: leave it out")

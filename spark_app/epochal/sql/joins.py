@@ -1,7 +1,7 @@
 """Joins of two streams: what the condition says about keys and about time, and the operator for it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -11,6 +11,7 @@ from epochal.sql.errors import RefusedError
 from epochal.sql.plan import JoinNode, Step
 from epochal.sql.ranking import settled
 from epochal.sql.relations import WINDOW_COLUMNS, Relation, Scope, all_of, check_stateless, conjuncts
+from epochal.sql.slices import columns_in, quoted
 
 ALL = "__all"
 """The one key of a join that has no other."""
@@ -25,7 +26,7 @@ class Side:
     own: list[exp.Expr]
 
     def has(self, tree: exp.Expr) -> bool:
-        return all(column.meta["side"] == id(self) for column in tree.find_all(exp.Column))
+        return all(column.meta["side"] == id(self) for column in columns_in(tree))
 
 
 @dataclass(slots=True)
@@ -34,6 +35,8 @@ class Bound:
 
     lower: int | None = None
     upper: int | None = None
+    said: list[exp.Expr] = field(default_factory=list)
+    """The conditions that say so."""
 
     def at_least(self, micros: int) -> None:
         self.lower = micros if self.lower is None else max(self.lower, micros)
@@ -76,7 +79,7 @@ def joined(
                 "back. Join first, or aggregate in windows",
             )
     condition, where = condition_of(join, left, right, how, where)
-    times = _times(condition, left, right, join)
+    times = _times(condition, left, right, join, how)
     bound = condition.bounds[times]
     assert bound.lower is not None
     assert bound.upper is not None
@@ -120,28 +123,49 @@ def condition_of(
     for tree in conditions:
         check_stateless(tree)
         _mark(tree, left, right)
-        if any(_of_window(column, left, right) for column in tree.find_all(exp.Column)):
-            same = isinstance(tree, exp.EQ) and _sides(tree, left, right) is not None
-            result.same_window = result.same_window or same
-            result.rest += [] if same else [tree]
+        if _same_window(tree, left, right):
+            result.same_window = True
+        elif any(_of_window(column, left, right) for column in columns_in(tree)):
+            # A window's bounds are there when the join has been done.
+            result.rest.append(_only_inner(tree, how))
         elif left.has(tree) and how in ("inner", "right"):
             left.own.append(tree)
         elif right.has(tree) and how in ("inner", "left"):
             right.own.append(tree)
         elif not _key(tree, left, right, result) and not _bounds(tree, left, right, result):
-            if how != "inner":
-                raise RefusedError(
-                    tree,
-                    f"ON of a {how} join may hold equalities, a bound on time, and conditions on the other side "
-                    "only: filter before the join, in a view",
-                )
-            result.rest.append(tree)
+            result.rest.append(_only_inner(tree, how))
     return result, kept
+
+
+def _only_inner(tree: exp.Expr, how: str) -> exp.Expr:
+    """A condition that is left to a filter behind the join, which would also drop rows without a partner."""
+    if how != "inner":
+        raise RefusedError(
+            tree,
+            f"ON of a {how} join may hold equalities, a bound on time, and conditions on the other side "
+            "only: filter before the join, in a view",
+        )
+    return tree
+
+
+def _same_window(tree: exp.Expr, left: Side, right: Side) -> bool:
+    """``a.window_start = b.window_start``, or the same of the windows' ends."""
+    if not isinstance(tree, exp.EQ) or _sides(tree, left, right) is None:
+        return False
+    one, other = tree.this, tree.expression
+    return (
+        isinstance(one, exp.Column)
+        and isinstance(other, exp.Column)
+        and one.name.lower() == other.name.lower()
+        and _of_window(one, left, right)
+        and _of_window(other, left, right)
+    )
 
 
 def _of_window(column: exp.Column, left: Side, right: Side) -> bool:
     side = left if column.meta["side"] == id(left) else right
-    return side.relation.window is not None and column.name.lower() in WINDOW_COLUMNS
+    found = side.scope.resolve(column)
+    return side.relation.window is not None and found.name in WINDOW_COLUMNS and found.name not in side.relation.columns
 
 
 def _using(join: exp.Join, left: Side, right: Side) -> list[exp.Expr]:
@@ -157,10 +181,10 @@ def _owned(name: exp.Expr, side: Side) -> exp.Column:
 
 def _mark(tree: exp.Expr, left: Side, right: Side) -> None:
     """Note for each column which side it is of."""
-    for column in tree.find_all(exp.Column):
+    for column in columns_in(tree):
         if "side" in column.meta:
             continue
-        owners = [side for side in (left, right) if _knows(side, column)]
+        owners = [side for side in (left, right) if side.scope.knows(column)]
         if len(owners) == 2:
             raise RefusedError(
                 column,
@@ -173,18 +197,10 @@ def _mark(tree: exp.Expr, left: Side, right: Side) -> None:
         column.meta["side"] = id(owners[0])
 
 
-def _knows(side: Side, column: exp.Column) -> bool:
-    try:
-        side.scope.resolve(column)
-    except RefusedError:
-        return False
-    return True
-
-
 def _sides(tree: exp.Binary, left: Side, right: Side) -> tuple[exp.Expr, exp.Expr] | None:
     """The operands, the left side's first; None if they are not of one side each."""
     one, other = tree.this, tree.expression
-    if not list(one.find_all(exp.Column)) or not list(other.find_all(exp.Column)):
+    if not list(columns_in(one)) or not list(columns_in(other)):
         return None
     if left.has(one) and right.has(other):
         return one, other
@@ -200,6 +216,7 @@ def _key(tree: exp.Expr, left: Side, right: Side, condition: Condition) -> bool:
         distance = linear[0][1] - linear[1][1]
         bound.at_least(distance)
         bound.at_most(distance)
+        bound.said.append(tree)
     else:
         condition.keys.append(sides)
     return True
@@ -210,8 +227,8 @@ def _linear(tree: exp.Expr, side: Side) -> tuple[str, int] | None:
     if isinstance(tree, exp.Paren):
         return _linear(tree.this, side)
     if isinstance(tree, exp.Column):
-        resolved = side.scope.resolve(tree)
-        return (resolved.name, 0) if isinstance(resolved, exp.Column) and resolved.name in side.relation.times else None
+        found = side.scope.resolve(tree)
+        return (found.name, 0) if not found.fields and found.name in side.relation.times else None
     if isinstance(tree, exp.Add | exp.Sub) and isinstance(tree.expression, exp.Interval):
         inner = _linear(tree.this, side)
         micros = micros_of(tree.expression, tree)
@@ -221,9 +238,17 @@ def _linear(tree: exp.Expr, side: Side) -> tuple[str, int] | None:
 
 def _bounds(tree: exp.Expr, left: Side, right: Side, condition: Condition) -> bool:
     if isinstance(tree, exp.Between):
-        low = exp.GTE(this=tree.this, expression=tree.args["low"])
-        high = exp.LTE(this=tree.this, expression=tree.args["high"])
-        return _bounds(low, left, right, condition) and _bounds(high, left, right, condition)
+        # New nodes around parts of the tree, which stay where they are in it.
+        low, high = exp.GTE(), exp.LTE()
+        low.args.update({"this": tree.this, "expression": tree.args["low"]})
+        high.args.update({"this": tree.this, "expression": tree.args["high"]})
+        taken = [_bound(one, tree, left, right, condition) for one in (low, high)]
+        return all(taken)
+    return _bound(tree, tree, left, right, condition)
+
+
+def _bound(tree: exp.Expr, said: exp.Expr, left: Side, right: Side, condition: Condition) -> bool:
+    """Whether ``tree`` bounds one event time by the other; ``said`` is the condition that it is, or is part of."""
     if not isinstance(tree, exp.GT | exp.GTE | exp.LT | exp.LTE) or (sides := _sides(tree, left, right)) is None:
         return False
     linear = _linear(sides[0], left), _linear(sides[1], right)
@@ -238,17 +263,25 @@ def _bounds(tree: exp.Expr, left: Side, right: Side, condition: Condition) -> bo
         bound.at_least(distance + strict)
     else:
         bound.at_most(distance - strict)
+    if not any(one is said for one in bound.said):
+        bound.said.append(said)
     return True
 
 
-def _times(condition: Condition, left: Side, right: Side, join: exp.Join) -> tuple[str, str]:
+def _times(condition: Condition, left: Side, right: Side, join: exp.Join, how: str) -> tuple[str, str]:
     complete = [
         times for times, bound in condition.bounds.items() if bound.lower is not None and bound.upper is not None
     ]
     if complete:
-        # Of the window's begin and end one is enough; the other is a plain equality.
-        for extra in complete[1:]:
-            condition.keys.append((_column(extra[0], left), _column(extra[1], right)))
+        for times, bound in condition.bounds.items():
+            if times == complete[0]:
+                continue
+            # One pair of times is what the join goes by; what is said of others holds as well.
+            for tree in bound.said:
+                if isinstance(tree, exp.EQ) and (sides := _sides(tree, left, right)) is not None:
+                    condition.keys.append(sides)
+                elif not any(one is tree for one in condition.rest):
+                    condition.rest.append(_only_inner(tree, how))
         return complete[0]
     for side in (left, right):
         if not side.relation.times:
@@ -267,12 +300,6 @@ def _times(condition: Condition, left: Side, right: Side, join: exp.Join) -> tup
         f"without a bound on time{half} every row would be kept for ever: add "
         f"{other}.{theirs} BETWEEN {one}.{mine} AND {one}.{mine} + INTERVAL '1' HOUR",
     )
-
-
-def _column(name: str, side: Side) -> exp.Column:
-    column = exp.column(name)
-    column.meta.update({"side": id(side), "actual": True})
-    return column
 
 
 def names_of(left: Side, right: Side, alias: str, at: exp.Join) -> tuple[dict[str, str], dict[str, str]]:
@@ -301,20 +328,22 @@ def keys_of(
         return [(ALL, "1")], [(ALL, "1")]
     sides: tuple[Keys, Keys] = ([], [])
     for number, pair in enumerate(condition.keys):
-        expressions = [_sql(tree, side) for tree, side in zip(pair, (left, right), strict=True)]
-        mine, theirs = (sql.strip("`") for sql in expressions)
+        expressions = [side.scope.sql(tree) for tree, side in zip(pair, (left, right), strict=True)]
+        mine, theirs = (_plain(tree, side) for tree, side in zip(pair, (left, right), strict=True))
         new = f"__key_{number}"
-        if shared and mine in names[0] and theirs in names[1] and not any(names[0][mine] == key for key, _ in sides[0]):
+        if shared and mine and theirs and not any(names[0][mine] == key for key, _ in sides[0]):
             new = names[1][theirs] = names[0][mine]
         for keys, sql in zip(sides, expressions, strict=True):
             keys.append((new, sql))
     return sides
 
 
-def _sql(tree: exp.Expr, side: Side) -> str:
-    if isinstance(tree, exp.Column) and tree.meta.get("actual"):
-        return f"`{tree.name}`"
-    return side.scope.sql(tree)
+def _plain(tree: exp.Expr, side: Side) -> str | None:
+    """The column of a side that a key is; None if it is computed."""
+    if not isinstance(tree, exp.Column):
+        return None
+    found = side.scope.resolve(tree)
+    return None if found.fields or found.name not in side.relation.columns else found.name
 
 
 def prepared(
@@ -322,7 +351,7 @@ def prepared(
 ) -> Relation:
     """Filtered, renamed, with the keys as columns and ``time`` as event time."""
     given = {name for name, _ in keys}
-    columns = (*keys, *((new, f"`{name}`") for name, new in names.items() if new not in given))
+    columns = (*keys, *((new, quoted(name)) for name, new in names.items() if new not in given))
     step = Step(columns=columns, where=all_of(side.scope.sql(condition) for condition in side.own))
     timed = side.relation if time is None else ctx.timed(side.relation, time, path, at)
     return ctx.transformed(timed, path, "", step, at)

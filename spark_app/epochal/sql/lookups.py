@@ -10,6 +10,7 @@ from epochal.sql.errors import RefusedError
 from epochal.sql.joins import Side, condition_of, how_of, keys_of, names_of, prepared, scope_of
 from epochal.sql.plan import LookupNode, Step, WindowJoinNode
 from epochal.sql.relations import END, START, Relation, Scope, Windowed, all_of
+from epochal.sql.slices import quoted
 from epochal.sql.tables import Table
 
 
@@ -35,7 +36,7 @@ def looked_up(
     keys = keys_of(condition, left, right, names, shared=how == "inner")
     rows = prepared(ctx, left, names[0], keys[0], left.relation.event_time, (*path, "lookup", "input"), join)
     given = {name for name, _ in keys[1]}
-    columns = (*keys[1], *((new, f"`{name}`") for name, new in names[1].items() if new not in given))
+    columns = (*keys[1], *((new, quoted(name)) for name, new in names[1].items() if new not in given))
     node = LookupNode(
         name=ctx.name(path, "lookup", join.this),
         inputs=(rows.node,),
@@ -91,6 +92,21 @@ def window_joined(
         windowed=Windowed(start=START, end=END, size=one.size, slide=one.slide or one.size),
     )
     scope = scope_of(left, right, names)
-    for columns_of in scope.sources.values():
-        columns_of.update({START: START, END: END})
+    times = names[0][one.time], names[1][other.time]
+    for number, side in enumerate((left, right)):
+        bounds = {START: START, END: END}
+        if how == "full" or how == ("right", "left")[number]:
+            relation, bounds = _bounds_if_there(ctx, relation, times[number], ("left", "right")[number], path, join)
+        for name in side.scope.sources:
+            scope.sources[name].update(bounds)
     return relation, scope, [*condition.rest, *where]
+
+
+def _bounds_if_there(
+    ctx: Context, relation: Relation, time: str, side: str, path: Path, join: exp.Join
+) -> tuple[Relation, dict[str, str]]:
+    """The window of one side's row, which is null where that side has none. A row in a window has a time."""
+    bounds = {name: f"__{side}_{name}" for name in (START, END)}
+    added = ((new, f"CASE WHEN {quoted(time)} IS NOT NULL THEN {quoted(name)} END") for name, new in bounds.items())
+    step = Step(columns=(*((name, quoted(name)) for name in relation.columns), *added))
+    return ctx.transformed(relation, (*path, "join"), f"{side}-window", step, join), bounds

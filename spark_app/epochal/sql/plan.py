@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from epochal.sql.slices import quoted
 from epochal.sql.tables import Function, Table
 
 
@@ -15,11 +16,11 @@ class Step:
     where: str | None = None
     lateral: str = ""
 
-    @property
-    def sql(self) -> str:
-        chosen = ", ".join(sql if sql == f"`{name}`" else f"{sql} AS `{name}`" for name, sql in self.columns)
+    def sql(self, input_: str) -> str:
+        """The step as one query of ``input_``."""
+        chosen = ", ".join(sql if sql == quoted(name) else f"{sql} AS {quoted(name)}" for name, sql in self.columns)
         where = f" WHERE {self.where}" if self.where else ""
-        return f"SELECT {chosen} FROM {{input}}{self.lateral}{where}"
+        return f"SELECT {chosen} FROM {input_}{self.lateral}{where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class TransformNode(PlanNode):
 
     @property
     def details(self) -> tuple[str, ...]:
-        return tuple(step.sql.replace("{input}", "input").replace("`", "") for step in self.steps)
+        return tuple(_shown(step.sql("input")) for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,4 +232,9 @@ def _by(keys: tuple[str, ...]) -> str:
 
 
 def _told(aggregates: Aggregates) -> str:
-    return ", ".join(f"{name} = {call}" for name, call in aggregates.items()).replace("`", "")
+    return _shown(", ".join(f"{name} = {call}" for name, call in aggregates.items()))
+
+
+def _shown(sql: str) -> str:
+    """In one line, and easier to read."""
+    return " ".join(sql.replace("`", "").split())

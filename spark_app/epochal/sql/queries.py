@@ -8,13 +8,14 @@ from sqlglot import exp
 from epochal.sql.aggregation import aggregated, output_name
 from epochal.sql.calls import aggregates_in
 from epochal.sql.context import Context, Path
-from epochal.sql.dialect import WindowCall, spark_sql
-from epochal.sql.errors import RefusedError
-from epochal.sql.joins import Side, joined
+from epochal.sql.dialect import WindowCall
+from epochal.sql.errors import RefusedError, only
+from epochal.sql.joins import Side, how_of, joined
 from epochal.sql.lookups import looked_up, window_joined
 from epochal.sql.plan import Step, UnionNode
 from epochal.sql.ranking import distinct, first_rows, hidden, row_number_of, settled
 from epochal.sql.relations import Relation, Scope, all_of, conjuncts, identity
+from epochal.sql.slices import check_name, is_own, piece_of, quoted, rewritten, written
 from epochal.sql.tables import Table
 from epochal.sql.windows import in_windows, window_spec
 
@@ -32,13 +33,15 @@ class Names:
 
 def planned(ctx: Context, query: exp.Expr, names: Names, path: Path) -> Relation:
     """Plan any query."""
-    if isinstance(query, exp.Subquery):
-        return planned(ctx, query.this, names, path)
     names = _with_ctes(ctx, query, names, path)
     for word in ("order", "sort", "limit", "offset", "cluster", "distribute"):
         if (found := query.args.get(word)) is not None:
             raise RefusedError(found, _ENDLESS.get(word, _ENDLESS["order"]))
+    if isinstance(query, exp.Subquery):
+        only(query, "this", "alias", "with_")
+        return planned(ctx, query.this, names, path)
     if isinstance(query, exp.Union):
+        only(query, "with_", "this", "expression", "distinct")
         return _union(ctx, query, names, path)
     if isinstance(query, exp.SetOperation):
         raise RefusedError(
@@ -67,7 +70,9 @@ def _with_ctes(ctx: Context, query: exp.Expr, names: Names, path: Path) -> Names
         return names
     if with_.args.get("recursive"):
         raise RefusedError(with_.expressions[0], "a recursive query cannot be streamed")
+    only(with_, "expressions")
     for cte in with_.expressions:
+        only(cte, "this", "alias")
         inner = planned(ctx, cte.this, names, (*path, cte.alias))
         columns = cte.args["alias"].args.get("columns") or []
         if columns:
@@ -80,7 +85,9 @@ def _with_ctes(ctx: Context, query: exp.Expr, names: Names, path: Path) -> Names
 def _renamed(ctx: Context, relation: Relation, new: list[str], at: exp.Expr, path: Path) -> Relation:
     if len(new) != len(relation.columns):
         raise RefusedError(at, f"{len(new)} names for {len(relation.columns)} columns: {', '.join(relation.columns)}")
-    step = Step(columns=tuple((name, f"`{old}`") for name, old in zip(new, relation.columns, strict=True)))
+    step = Step(
+        columns=tuple((check_name(name, at), quoted(old)) for name, old in zip(new, relation.columns, strict=True))
+    )
     return ctx.transformed(relation, path, "renamed", step, at)
 
 
@@ -149,6 +156,7 @@ def _input(ctx: Context, source: exp.Expr, names: Names, path: Path) -> tuple[st
     elif isinstance(source, exp.Table):
         call = _window_call(source)
         if call is not None:
+            only(source, "this", "alias")
             relation = _window_input(call, names)
             alias = source.alias or call.args["table"].name
         else:
@@ -164,12 +172,10 @@ def _input(ctx: Context, source: exp.Expr, names: Names, path: Path) -> tuple[st
 
 
 def _named(source: exp.Table, names: Names) -> Relation:
-    for word, why in (("sample", "TABLESAMPLE"), ("pivots", "PIVOT")):
-        if source.args.get(word):
-            raise RefusedError(source, f"{why} is not there")
+    only(source, "this", "alias", "db", "catalog")
     if not isinstance(source.this, exp.Identifier):
         raise RefusedError(
-            source, f"{spark_sql(source.this)} is no table: FROM takes tables, views, subqueries and TABLE(TUMBLE(…))"
+            source, f"{written(source.this)} is no table: FROM takes tables, views, subqueries and TABLE(TUMBLE(…))"
         )
     if not source.db and source.name.lower() in names.planned:
         return names.planned[source.name.lower()]
@@ -220,10 +226,16 @@ def _unnamed(argument: exp.Expr) -> exp.Expr:
 # --- SELECT -----------------------------------------------------------------------------------------------------------
 
 
+_CLAUSES = (
+    "with_", "expressions", "hint", "distinct", "from_", "laterals", "joins", "where", "group", "having", "qualify",
+)  # fmt: skip
+
+
 def _select(ctx: Context, select: exp.Select, names: Names, path: Path) -> Relation:
     from_ = select.args.get("from_")
     if from_ is None:
         raise RefusedError(select.expressions[0], "a streaming query needs FROM a table or view")
+    only(select, *_CLAUSES)
     where = conjuncts(select.args["where"].this) if select.args.get("where") else []
     for condition in where:
         if found := aggregates_in(condition):
@@ -239,6 +251,7 @@ def _select(ctx: Context, select: exp.Select, names: Names, path: Path) -> Relat
     scope.add(alias, {name: name for name in relation.visible}, from_.this)
     relation, scope, where = _joins(ctx, select, relation, scope, names, path, where)
     for lateral in select.args.get("laterals") or ():
+        _check_order(lateral, select)
         relation = _lateral(ctx, lateral, relation, scope, path)
     grouped = select.args.get("group") is not None or any(aggregates_in(item) for item in select.expressions)
     grouped = grouped or select.args.get("having") is not None
@@ -254,7 +267,8 @@ def _select(ctx: Context, select: exp.Select, names: Names, path: Path) -> Relat
     else:
         relation = in_windows(ctx, relation, path, select)
         result = _projected(ctx, select, relation, scope, path, where)
-    if select.args.get("distinct") is not None:
+    if (once := select.args.get("distinct")) is not None:
+        only(once)
         return distinct(ctx, result, path, select.expressions[0])
     return result
 
@@ -270,9 +284,11 @@ def _joins(
 ) -> tuple[Relation, Scope, list[exp.Expr]]:
     """All joins of a query, one after the other. WHERE may say what the last one needs to know."""
     joins = select.args.get("joins") or []
+    own: list[exp.Expr] = []
     for join in joins:
-        left, given = Side(relation, scope, []), where if join is joins[-1] else []
-        kept = [] if join is joins[-1] else where
+        only(join, "this", "on", "using", "side", "kind", "method", "hint")
+        left, last = Side(relation, scope, own), join is joins[-1]
+        given = where if last else []
         if (table := _lookup_table(join, names)) is not None:
             settled(relation)
             alias = join.this.alias_or_name
@@ -285,8 +301,16 @@ def _joins(
             right.scope.add(alias, {name: name for name in other.visible}, join.this)
             how = window_joined if relation.window is not None or other.window is not None else joined
             relation, scope, rest = how(ctx, left, right, join, alias, path, given)
-        where = rest + kept
+        # What is left of ON is a filter before the next join: an outer one may add rows that it does not hold for.
+        own, where = ([], rest) if last else (rest, where)
     return relation, scope, where
+
+
+def _check_order(lateral: exp.Lateral, select: exp.Select) -> None:
+    """A lateral view before a join is as good as one after it, unless the join adds rows of its own."""
+    for join in select.args.get("joins") or ():
+        if how_of(join) in ("right", "full") and piece_of(lateral).start < piece_of(join).start:
+            raise RefusedError(lateral, "write LATERAL VIEW after the outer join, or in a view of its own before it")
 
 
 def _check_new(alias: str, scope: Scope, join: exp.Join) -> None:
@@ -305,7 +329,7 @@ def _qualified(ctx: Context, select: exp.Select, names: Names, path: Path) -> Re
         found, rest = first_rows(ctx, _select(ctx, numbered, names, path), conjuncts(condition), path, condition)
         if rest:
             raise _only_a_number(rest[0])
-        shown = [name for name in found.columns if not name.startswith("__")]
+        shown = [name for name in found.columns if not is_own(name)]
         return ctx.transformed(found, path, "qualified", identity(shown), select)
     if len(windows) != 1 or row_number_of(windows[0]) is None:
         raise RefusedError(condition, "QUALIFY takes ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) <= n")
@@ -317,7 +341,7 @@ def _qualified(ctx: Context, select: exp.Select, names: Names, path: Path) -> Re
     relation, rest = first_rows(ctx, _select(ctx, inner, names, path), conjuncts(condition), path, windows[0])
     if rest:
         raise _only_a_number(rest[0])
-    shown = [name for name in relation.columns if not name.startswith("__")]
+    shown = [name for name in relation.columns if not is_own(name)]
     return ctx.transformed(relation, path, "qualified", identity(shown), select)
 
 
@@ -329,23 +353,26 @@ def _lookup_table(join: exp.Join, names: Names) -> Table | None:
     """The table of ``JOIN t FOR SYSTEM_TIME AS OF …``."""
     if not isinstance(join.this, exp.Table) or join.this.args.get("version") is None:
         return None
+    only(join.this, "this", "alias", "db", "catalog", "version")
+    if join.this.args["version"].name != "TIMESTAMP":
+        raise RefusedError(join.this, "a table is looked up as it is now: write FOR SYSTEM_TIME AS OF the event time")
     return names.table(join.this)
 
 
 def _lateral(ctx: Context, lateral: exp.Lateral, relation: Relation, scope: Scope, path: Path) -> Relation:
     """The relation with the columns of a ``LATERAL VIEW``, which ``scope`` knows afterwards."""
+    only(lateral, "this", "view", "outer", "alias")
     alias = lateral.args.get("alias")
     names = [column.name for column in alias.args.get("columns") or ()] if alias is not None else []
     if not lateral.args.get("view") or not names:
         raise RefusedError(lateral, "write LATERAL VIEW explode(items) t AS item")
     taken = {name.lower() for name in relation.columns}
     for name in names:
-        if name.lower() in taken:
+        if check_name(name, lateral).lower() in taken:
             raise RefusedError(lateral, f"column {name} is there already: give the lateral view's another name")
-    rewritten = lateral.copy()
-    rewritten.set("this", scope.rewritten(lateral.this))
-    plain = tuple((name, f"`{name}`") for name in (*relation.columns, *names))
-    step = Step(columns=plain, lateral=f" {spark_sql(rewritten).strip()}")
+    scope.sql(lateral.this)  # refuses what cannot be streamed
+    plain = tuple((name, quoted(name)) for name in (*relation.columns, *names))
+    step = Step(columns=plain, lateral=f" {rewritten(lateral, scope.renamed)}")
     scope.add(alias.name if alias is not None else "", {name: name for name in names}, lateral)
     return ctx.transformed(relation, path, "lateral", step, lateral)
 
@@ -363,7 +390,8 @@ def _projected(
         elif isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
             columns += _star(item, scope, [name for name, _ in columns])
         else:
-            columns.append((output_name(item, [name for name, _ in columns]), scope.sql(item.unalias())))
+            name = check_name(output_name(item, [name for name, _ in columns]), item)
+            columns.append((name, scope.sql(item.unalias())))
     more: list[tuple[str, str]] = []
     ranking = None
     if number is not None and (window := row_number_of(number)) is not None:
@@ -383,9 +411,9 @@ def _star(item: exp.Expr, scope: Scope, taken: list[str]) -> list[tuple[str, str
     columns: list[tuple[str, str]] = []
     for alias, known in scope.sources.items():
         for name, actual in known.items() if wanted in (None, alias) else ():
-            if name.startswith("__"):
+            if is_own(name):
                 continue
             if actual in taken or any(actual == name for name, _ in columns):
                 raise RefusedError(item, f"* brings column {actual} twice: name the columns")
-            columns.append((actual, f"`{actual}`"))
+            columns.append((actual, quoted(actual)))
     return columns

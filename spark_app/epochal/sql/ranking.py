@@ -5,9 +5,10 @@ from dataclasses import replace
 from sqlglot import exp
 
 from epochal.sql.context import Context, Path
-from epochal.sql.errors import RefusedError
+from epochal.sql.errors import RefusedError, only
 from epochal.sql.plan import DeduplicateNode, RunningTopNode, Step, TopNode
 from epochal.sql.relations import Ranking, Relation, Scope
+from epochal.sql.slices import columns_in, function_name, quoted
 
 RANK = "rank"
 """What the operators call a row's number."""
@@ -19,7 +20,7 @@ ALL = "__all"
 def row_number_of(item: exp.Expr) -> exp.Window | None:
     """The ``ROW_NUMBER() OVER (…)`` that an item of the select list is."""
     inner = item.unalias()
-    return inner if isinstance(inner, exp.Window) and isinstance(inner.this, exp.RowNumber) else None
+    return inner if isinstance(inner, exp.Window) and function_name(inner.this) == "row_number" else None
 
 
 def hidden(
@@ -32,6 +33,9 @@ def hidden(
         raise RefusedError(
             window.this, "ROW_NUMBER() needs OVER (PARTITION BY … ORDER BY …): which rows are the first?"
         )
+    only(window, "this", "partition_by", "order", "over")
+    for item in order:
+        only(item, "this", "desc", "nulls_first")
     known = {sql: name for name, sql in columns}
     more: list[tuple[str, str]] = []
 
@@ -67,7 +71,7 @@ def settled(relation: Relation, at: exp.Expr | None = None) -> Relation:
 
 def limit_of(condition: exp.Expr, ranking: Ranking) -> int | None:
     """The n of ``rn <= n`` and its like; None if the condition is about something else."""
-    if not any(column.name.lower() == ranking.name.lower() for column in condition.find_all(exp.Column)):
+    if not any(_is_number(column, ranking) for column in columns_in(condition)):
         return None
     match condition:
         case exp.LTE(this=exp.Column(), expression=exp.Literal() as number) if number.is_int:
@@ -77,6 +81,10 @@ def limit_of(condition: exp.Expr, ranking: Ranking) -> int | None:
         case exp.EQ(this=exp.Column(), expression=exp.Literal() as number) if number.name == "1":
             return 1
     raise RefusedError(condition, f"the first rows are asked for as {ranking.name} <= n, < n or = 1, with a number")
+
+
+def _is_number(column: exp.Column, ranking: Ranking) -> bool:
+    return len(column.parts) <= 2 and column.name.lower() == ranking.name.lower()
 
 
 def first_rows(
@@ -95,7 +103,7 @@ def first_rows(
         raise RefusedError(ranking.at, f"column {RANK} is there already: give it another name in the subquery")
     rest = [condition for condition in where if limits[id(condition)] is None]
     ranked = _ranked(ctx, relation, ranking, n, path)
-    named = Step(columns=tuple((ranking.name if name == RANK else name, f"`{name}`") for name in ranked.columns))
+    named = Step(columns=tuple((ranking.name if name == RANK else name, quoted(name)) for name in ranked.columns))
     return ctx.transformed(ranked, path, "ranked", named, at), rest
 
 
@@ -121,7 +129,7 @@ def _ranked(ctx: Context, relation: Relation, ranking: Ranking, n: int, path: Pa
         )
     keys = ranking.partition_by
     if not keys:
-        step = Step(columns=(*((name, f"`{name}`") for name in relation.columns), (ALL, "1")))
+        step = Step(columns=(*((name, quoted(name)) for name in relation.columns), (ALL, "1")))
         relation = ctx.transformed(relation, path, "input", step, ranking.at)
         keys, columns = (ALL,), (*relation.columns, RANK)
     running = RunningTopNode(

@@ -6,9 +6,19 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from epochal.sql.dialect import WindowCall, spark_sql
+from epochal.sql.dialect import WindowCall
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import Step
+from epochal.sql.slices import (
+    Edit,
+    function_name,
+    is_call_without_parentheses,
+    is_own,
+    piece_of,
+    quoted,
+    rewritten,
+    word_of,
+)
 
 START, END, TIME = "window_start", "window_end", "window_time"
 WINDOW_COLUMNS = (START, END, TIME)
@@ -73,6 +83,15 @@ class Relation:
         return (*self.columns, *added, *((self.ranking.name,) if self.ranking else ()))
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A column of the input, the part of what was written that names it, and the fields that are asked for of it."""
+
+    name: str
+    part: exp.Expr
+    fields: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Scope:
     """What column names mean in one query: by alias, a name as written (in small letters) to a column of the input."""
@@ -84,61 +103,82 @@ class Scope:
             raise RefusedError(at, f"two inputs are called {alias} here: give one of them another name with AS")
         self.sources[alias.lower()] = {name.lower(): actual for name, actual in columns.items()}
 
-    def resolve(self, column: exp.Column) -> exp.Expr:
-        """The column of the input, with the fields of a struct that are asked for."""
-        names = [part.name for part in column.parts]
+    def resolve(self, column: exp.Column) -> Found:
+        """The column of the input that is meant, with the fields of a struct that are asked for."""
+        parts = column.parts
+        names = [part.name for part in parts]
         if len(names) > 1 and names[0].lower() in self.sources:
             found = self.sources[names[0].lower()].get(names[1].lower())
             if found is None:
                 raise _unknown(column, names[1], self.sources[names[0].lower()], f" in {names[0]}")
-            fields = names[2:]
-        else:
-            owners = [alias for alias, columns in self.sources.items() if names[0].lower() in columns]
-            meant = {self.sources[alias][names[0].lower()] for alias in owners}
-            if len(meant) > 1:
-                both = " or ".join(f"{alias}.{names[0]}" for alias in owners)
-                raise RefusedError(column, f"column {names[0]} is in more than one input: write {both}")
-            if not meant:
-                if len(names) > 1 and not any(names[0].lower() in columns for columns in self.sources.values()):
-                    known = ", ".join(self.sources)
-                    raise RefusedError(
-                        column, f"there is no input {names[0]} here, and no column of that name; there is {known}"
-                    )
-                everything = {name for columns in self.sources.values() for name in columns}
-                raise _unknown(column, names[0], everything, "")
-            found, fields = meant.pop(), names[1:]
-        result: exp.Expr = quoted(found)
-        for name in fields:
-            result = exp.Dot(this=result, expression=exp.to_identifier(name, quoted=True))
-        result.meta.update({key: value for part in column.parts for key, value in part.meta.items()})
-        return result
+            return Found(found, parts[1], tuple(names[2:]))
+        owners = [alias for alias, columns in self.sources.items() if names[0].lower() in columns]
+        meant = {self.sources[alias][names[0].lower()] for alias in owners}
+        if len(meant) > 1:
+            both = " or ".join(f"{alias}.{names[0]}" for alias in owners)
+            raise RefusedError(column, f"column {names[0]} is in more than one input: write {both}")
+        if not meant:
+            if len(names) > 1:
+                known = ", ".join(self.sources)
+                raise RefusedError(
+                    column, f"there is no input {names[0]} here, and no column of that name; there is {known}"
+                )
+            everything = {name for columns in self.sources.values() for name in columns}
+            raise _unknown(column, names[0], everything, "")
+        return Found(meant.pop(), parts[0], tuple(names[1:]))
 
-    def side_of(self, column: exp.Column) -> str:
-        """Which input a column belongs to."""
-        names = [part.name.lower() for part in column.parts]
-        if len(names) > 1 and names[0] in self.sources:
-            return names[0]
-        self.resolve(column)
-        return next(alias for alias, columns in self.sources.items() if names[0] in columns)
-
-    def rewritten(self, tree: exp.Expr) -> exp.Expr:
-        """The same expression over the columns of the input. What Spark SQL can do with a batch, it may do."""
-        check_stateless(tree)
-        return tree.copy().transform(lambda node: self.resolve(node) if isinstance(node, exp.Column) else node)
+    def knows(self, column: exp.Column) -> bool:
+        try:
+            self.resolve(column)
+        except RefusedError:
+            return False
+        return True
 
     def sql(self, tree: exp.Expr) -> str:
-        return spark_sql(self.rewritten(tree))
+        """The same expression over the columns of the input. What Spark SQL can do with a batch, it may do."""
+        check_stateless(tree)
+        if isinstance(tree, exp.Column) and not isinstance(tree.this, exp.Star) and self.knows(tree):
+            found = self.resolve(tree)
+            if not found.fields:
+                return quoted(found.name)
+        return rewritten(tree, self.renamed)
+
+    def renamed(self, node: exp.Expr) -> list[Edit] | None:
+        """What a column is called in the input, where its name stands; None for what is no column."""
+        if node.is_star and not isinstance(node, exp.Query):
+            return self._everything(node)
+        if not isinstance(node, exp.Column):
+            return None
+        if is_call_without_parentheses(node) and not self.knows(node):
+            return []
+        found = self.resolve(node)
+        begin, named = word_of(node.parts[0]), word_of(found.part)
+        # As written where that is its name: what it is called in a struct that is made of it goes by that.
+        same = found.part.name.lower() == found.name.lower()
+        return [Edit(begin[0], named[1], quoted(found.part.name if same else found.name))]
+
+    def _everything(self, star: exp.Expr) -> list[Edit]:
+        """The columns that a star inside a call stands for."""
+        if (
+            star.parent is not None
+            and function_name(star.parent) == "count"
+            and isinstance(star, exp.Star)
+            and not any(star.args.values())
+        ):
+            return []
+        if len(self.sources) != 1 or any(star.args.get(word) for word in ("except_", "replace", "rename")):
+            raise RefusedError(star, "name the columns here, instead of *")
+        columns = next(iter(self.sources.values()))
+        piece = piece_of(star)
+        shown = [quoted(actual) for actual in columns.values() if not is_own(actual)]
+        return [Edit(piece.start, piece.end, ", ".join(shown))]
 
 
 def _unknown(column: exp.Expr, name: str, known: Iterable[str], where: str) -> RefusedError:
-    known = [one for one in known if not one.startswith("__")]
+    known = [one for one in known if not is_own(one)]
     close = difflib.get_close_matches(name.lower(), known, n=1)
     hint = f": did you mean {close[0]}?" if close else f"; there is {', '.join(known)}"
     return RefusedError(column, f"there is no column {name}{where}{hint}")
-
-
-def quoted(name: str) -> exp.Column:
-    return exp.column(name, quoted=True)
 
 
 def check_stateless(tree: exp.Expr) -> None:
@@ -169,7 +209,7 @@ def conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
         return []
     if isinstance(tree, exp.And):
         return [*conjuncts(tree.this), *conjuncts(tree.expression)]
-    return conjuncts(tree.this) if isinstance(tree, exp.Paren) and isinstance(tree.this, exp.And) else [tree]
+    return conjuncts(tree.this) if isinstance(tree, exp.Paren) else [tree]
 
 
 def all_of(conditions: Iterable[str]) -> str | None:
@@ -178,4 +218,4 @@ def all_of(conditions: Iterable[str]) -> str | None:
 
 
 def identity(columns: Iterable[str], *, where: str | None = None) -> Step:
-    return Step(columns=tuple((name, f"`{name}`") for name in columns), where=where)
+    return Step(columns=tuple((name, quoted(name)) for name in columns), where=where)

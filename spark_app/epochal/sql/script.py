@@ -10,11 +10,12 @@ from epochal.sql.changes import carried
 from epochal.sql.connectors import CONNECTORS, problem_of
 from epochal.sql.context import Context, folded
 from epochal.sql.dialect import Statement, read
-from epochal.sql.errors import RefusedError, SqlError, span
+from epochal.sql.errors import RefusedError, SqlError, only
 from epochal.sql.plan import Plan, SinkNode, SourceNode, Step, UnionNode
 from epochal.sql.queries import Names, planned
 from epochal.sql.ranking import settled
 from epochal.sql.relations import Relation
+from epochal.sql.slices import quoted, span
 from epochal.sql.tables import Function, Table, filled, read_function, read_table
 
 STATEMENTS = "CREATE TABLE, CREATE VIEW, CREATE FUNCTION and INSERT INTO"
@@ -22,7 +23,7 @@ STATEMENTS = "CREATE TABLE, CREATE VIEW, CREATE FUNCTION and INSERT INTO"
 
 def plan_text(text: str, parameters: Mapping[str, str] | None = None) -> Plan:
     """The plan of a text; :class:`SqlError` with the place of what cannot be done."""
-    statements = read(text)
+    statements = read(text, parameters)
     script = _Script(Context(parameters or {}))
     for statement in statements:
         try:
@@ -102,6 +103,7 @@ class _Script:
         self.tables[table.name.lower()] = _Declared(table)
 
     def _view(self, create: exp.Create) -> None:
+        only(create, "this", "kind", "expression", "properties", "replace", "exists")
         name = create.this.this if isinstance(create.this, exp.Schema) else create.this
         self._new(name.name, name)
         if not isinstance(create.expression, exp.Query):
@@ -178,6 +180,8 @@ class _Script:
             raise RefusedError(target, f"{table.name} is read in this job: a job cannot read what it writes")
         if insert.args.get("overwrite"):
             raise RefusedError(target, "a stream only adds: write INSERT INTO")
+        only(insert, "this", "expression")
+        only(target, "this", "db", "catalog")
         if not isinstance(insert.expression, exp.Query):
             raise RefusedError(target, "INSERT INTO takes a SELECT: rows come from a stream")
         number = len(self.inserts.get(name, ())) + 1
@@ -209,7 +213,7 @@ class _Script:
         given = {small[name.lower()]: column for name, column in zip(wanted, relation.columns, strict=True)}
         step = Step(
             columns=tuple(
-                (name, f"CAST({f'`{given[name]}`' if name in given else 'NULL'} AS {kind})")
+                (name, f"CAST({quoted(given[name]) if name in given else 'NULL'} AS {kind})")
                 for name, kind in columns.items()
             )
         )

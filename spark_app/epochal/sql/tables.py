@@ -1,18 +1,17 @@
 """What a text declares: tables over connectors, views, functions."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
 
-from epochal.sql.dialect import micros_of, spark_sql
-from epochal.sql.errors import RefusedError
+from epochal.sql.dialect import PARAMETER, micros_of, unknown_parameter
+from epochal.sql.errors import RefusedError, only
+from epochal.sql.slices import check_name, columns_in, quoted, written
 
 SPARK = "spark."
 """Options that begin so are handed to Spark's reader as they are, without this."""
-
-PARAMETER = re.compile(r"\$\{([^}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class Table:
 
     @property
     def schema(self) -> str:
-        return ", ".join(f"`{name}` {kind}" for name, kind in self.columns)
+        return ", ".join(f"{quoted(name)} {kind}" for name, kind in self.columns)
 
     @property
     def all_columns(self) -> tuple[str, ...]:
@@ -68,7 +67,11 @@ def read_table(create: exp.Create, parameters: Mapping[str, str]) -> Table:
         raise RefusedError(
             name, "CREATE TABLE … AS SELECT is not there: declare the table, then INSERT INTO it (or CREATE VIEW … AS)"
         )
+    only(create, "this", "kind", "properties", "exists", "replace")
     parts = schema.expressions if isinstance(schema, exp.Schema) else []
+    for part in parts:
+        if not isinstance(part, exp.ColumnDef | exp.PrimaryKey | exp.WatermarkColumnConstraint):
+            raise RefusedError(part, "a table takes columns, a WATERMARK and a PRIMARY KEY: leave this out")
     columns = _columns(parts)
     options = _options(create, name, parameters)
     connector = options.pop("connector", "")
@@ -94,12 +97,30 @@ def _columns(parts: list[exp.Expr]) -> dict[str, str]:
         if part.name.lower() in seen:
             raise RefusedError(part, f"column {part.name} is declared twice")
         seen.add(part.name.lower())
+        check_name(part.name, part)
         kind = part.args.get("kind")
         if kind is not None:
-            columns[part.name] = spark_sql(kind)
+            columns[part.name] = " ".join((written(kind), *_of_type(part)))
         elif _expression_of(part) is None:
             raise RefusedError(part, f"column {part.name} needs a type, such as {part.name} BIGINT")
     return columns
+
+
+_OF_COLUMNS = (
+    exp.NotNullColumnConstraint
+    | exp.PrimaryKeyColumnConstraint
+    | exp.CommentColumnConstraint
+    | exp.ComputedColumnConstraint
+)
+
+
+def _of_type(column: exp.ColumnDef) -> Iterator[str]:
+    """What belongs to a column's type. What a source or a sink would have to do by itself is refused."""
+    for constraint in column.args.get("constraints") or ():
+        if isinstance(constraint.kind, exp.CollateColumnConstraint):
+            yield f"COLLATE {written(constraint.kind.this)}"
+        elif not isinstance(constraint.kind, _OF_COLUMNS):
+            raise RefusedError(constraint, f"column {column.name} takes a type only: leave this out")
 
 
 def _expression_of(column: exp.ColumnDef) -> exp.Expr | None:
@@ -113,12 +134,12 @@ def _computed(parts: list[exp.Expr], columns: Mapping[str, str]) -> dict[str, st
     for part in parts:
         if not isinstance(part, exp.ColumnDef) or (expression := _expression_of(part)) is None:
             continue
-        for column in expression.find_all(exp.Column):
+        for column in columns_in(expression):
             if column.parts[0].name.lower() not in known:
                 raise RefusedError(
                     column, f"there is no column {column.parts[0].name} in this table to compute {part.name} from"
                 )
-        computed[part.name] = spark_sql(expression)
+        computed[part.name] = written(expression)
         known.add(part.name.lower())
     return computed
 
@@ -141,7 +162,7 @@ def _watermark(parts: list[exp.Expr]) -> Watermark | None:
     if isinstance(kind, exp.DataType) and kind.this not in exp.DataType.TEMPORAL_TYPES:
         raise RefusedError(
             column,
-            f"event time {column.name} must be a TIMESTAMP, not {spark_sql(kind)}: add a computed column, such as "
+            f"event time {column.name} must be a TIMESTAMP, not {written(kind)}: add a computed column, such as "
             f"{column.name}_at AS timestamp_millis({column.name})",
         )
     if isinstance(expression, exp.Column) and expression.name.lower() == column.name.lower():
@@ -182,8 +203,7 @@ def filled(literal: exp.Expr, parameters: Mapping[str, str]) -> str:
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in parameters:
-            has = ", ".join(sorted(parameters)) or "none"
-            raise RefusedError(literal, f"there is no parameter {match[1]!r}: spec.pipeline.parameters has {has}")
+            raise RefusedError(literal, unknown_parameter(match[1], parameters))
         return parameters[match[1]]
 
     return PARAMETER.sub(value, literal.name)
@@ -202,5 +222,5 @@ def read_function(create: exp.Create) -> Function:
         name=defined.name,
         module=module,
         function=function,
-        returns=spark_sql(returns.this) if returns is not None else None,
+        returns=written(returns.this) if returns is not None else None,
     )

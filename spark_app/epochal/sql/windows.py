@@ -9,6 +9,7 @@ from epochal.sql.dialect import WindowCall, micros_of
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import Step
 from epochal.sql.relations import END, START, TIME, Relation, Scope, WindowSpec
+from epochal.sql.slices import quoted
 
 
 def group_window(call: WindowCall, relation: Relation, scope: Scope) -> WindowSpec:
@@ -72,14 +73,15 @@ def in_windows(ctx: Context, relation: Relation, path: Path, at: exp.Expr) -> Re
             "which session a row is in is known when the session is over: GROUP BY window_start, window_end",
         )
     slide = spec.slide or spec.size
-    time = f"unix_micros(`{spec.time}`)"
+    time = f"unix_micros({quoted(spec.time)})"
     last = f"{time} - pmod({time}, {slide})"
     start = (
         last
         if spec.slide is None
-        else f"explode(sequence({last}, {time} - pmod({time}, {slide}) - {spec.size - slide}, -{slide}))"
+        # As many as have the row in them: one more or one less where the slide does not divide the size.
+        else f"explode(sequence({last}, {time} - {spec.size - 1}, -{slide}))"
     )
-    plain = tuple((name, f"`{name}`") for name in relation.columns)
+    plain = tuple((name, quoted(name)) for name in relation.columns)
     bounds = (
         (START, "timestamp_micros(`__start`)"),
         (END, f"timestamp_micros(`__start` + {spec.size})"),
