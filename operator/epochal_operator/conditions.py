@@ -74,8 +74,10 @@ def phase_message(tick: Tick) -> str:
             return job.restarts.message
         case JobPhase.STARTING | JobPhase.PENDING:
             return tick.step.message
-        case JobPhase.RUNNING | JobPhase.STOPPING:
+        case JobPhase.RUNNING:
             return ""
+        case JobPhase.STOPPING:
+            return job.message if job.committing else ""
         case JobPhase.STOPPED | JobPhase.FINISHED | JobPhase.FAILED:
             return job.message
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from epochal.protocol.decision import NoCleanup, Nothing, Seconds
-from epochal.protocol.errors import StoreError
+from epochal.protocol.errors import MissingBucketError, StoreError
 from epochal.protocol.progress import next_checkpoint
 from epochal_operator import pod_state, resources
 from epochal_operator.api import ApiError, ConflictError, JsonObject, NotFoundError
@@ -18,6 +18,7 @@ from epochal_operator.events import Event, EventReason, events_of
 from epochal_operator.job import DesiredState, JobSpec, parse_job
 from epochal_operator.kubernetes_backend import Cluster, KubernetesBackend, StaleView
 from epochal_operator.lifecycle import (
+    AT_REST,
     DriverUp,
     JobPhase,
     outdated,
@@ -58,6 +59,7 @@ class _Job:
     reconciler: Reconciler | None = None
     waiting: str = ""
     store_down: bool = False
+    bucket_missing: bool = False
     quiet_until: Seconds = 0.0
     quiet_mark: tuple[object, ...] = ()
 
@@ -164,7 +166,7 @@ class Controller:
             if not job.store_down:
                 events.append(Event(EventReason.STORE_UNAVAILABLE, str(error)))
                 logger.warning("Job %s/%s: %s", *key, error)
-            job.store_down = True
+            job.store_down, job.bucket_missing = True, isinstance(error, MissingBucketError)
             self._tell_blocked(job, EventReason.STORE_UNAVAILABLE, str(error))
             result = Result.STORE_ERROR
         except ManifestError as error:
@@ -207,7 +209,7 @@ class Controller:
     def _quiet_until(self, spec: JobSpec, tick: Tick) -> Seconds:
         """Until when the next rounds would decide the same, as long as nothing changes."""
         now, record = self._cluster.clock(), tick.step.job
-        settled = record.phase in (JobPhase.RUNNING, JobPhase.STOPPED, JobPhase.FINISHED, JobPhase.FAILED)
+        settled = record.phase in (*AT_REST, JobPhase.RUNNING, JobPhase.FAILED)
         busy = record.checkpoints.in_flight or record.checkpoints.stop or record.silent_since is not None
         acts = not isinstance(tick.step.action, Nothing) or not isinstance(tick.seen.cleanup, NoCleanup)
         if tick.changed or acts or busy or not settled or spec.problem:
@@ -270,10 +272,10 @@ class Controller:
         if backend is None or backend.has_driver():
             return False
         if tick is None:
-            # Without a driver there is nothing left that the store or the API could tell.
-            return True
-        ended = tick.step.job.phase in (JobPhase.STOPPED, JobPhase.FINISHED, JobPhase.FAILED, JobPhase.PENDING)
-        if ended or tick.step.job.checkpoints.stopped:
+            # Only the store can tell whether the newest epoch's output is committed.
+            return job.bucket_missing
+        record = tick.step.job
+        if record.phase in AT_REST or (record.phase is JobPhase.FAILED and not record.committing):
             backend.end_cleanup()
             return True
         return False
@@ -284,7 +286,9 @@ class Controller:
                 job.backend = self._cluster.backend(body, parse_job(body))
             except ManifestError:
                 return True, []
-        message = f"deleted without a last checkpoint: it did not stop within {self._deletion_timeout:.0f} s"
+        record = job.backend.load()
+        why = f"; {record.message}" if record and record.message else ""
+        message = f"deleted without a last checkpoint: it did not stop within {self._deletion_timeout:.0f} s{why}"
         try:
             job.backend.kill_driver()
             job.backend.end_cleanup()
@@ -311,7 +315,7 @@ def _key(body: JsonObject) -> JobKey:
 
 def _suspended(spec: JobSpec) -> JobSpec:
     """What a job that is being deleted is asked to do."""
-    return replace(spec, state=DesiredState.SUSPENDED, problem="")
+    return replace(spec, state=DesiredState.SUSPENDED)
 
 
 def _asked_to_stop(tick: Tick) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from epochal.protocol.decision import Complete, EndCleanup, Reason, Stop
-from epochal_operator.lifecycle import JobPhase, LifeReason, StartDriver
+from epochal.protocol.decision import Complete, EndCleanup, Reason
+from epochal_operator.lifecycle import AT_REST, JobPhase, LifeReason, StartDriver
 from epochal_operator.reconcile import Tick
 
 
@@ -41,7 +41,7 @@ MEANING: dict[EventReason, str] = {
     EventReason.RESTORED: "The driver runs, and says from which epoch it went on.",
     EventReason.SPEC_CHANGED: "The spec has changed in a way that needs a new driver: the old one stops first.",
     EventReason.SOURCES_FINISHED: "Every source has ended: the last checkpoint is made.",
-    EventReason.STOPPED: "The job has stopped, or finished, with a last checkpoint.",
+    EventReason.STOPPED: "The job has stopped, or finished: the output of its newest epoch is committed.",
     EventReason.CLEANUP_SUCCEEDED: "What only old epochs needed is deleted.",
     EventReason.REPAIRED: "Something that belongs to the job was deleted by somebody, and is there again.",
     EventReason.CHECKPOINT_FAILED: "A checkpoint failed; the message says why.",
@@ -103,16 +103,19 @@ def events_of(tick: Tick) -> Iterator[Event]:
         yield Event(EventReason.STARTING, step.message)
     elif reason := _AS_THEY_ARE.get(step.reason):
         yield Event(reason, step.message)
-    elif isinstance(step.action, Stop) and not step.action.forced:
-        yield Event(EventReason.STOPPED, step.message)
+    if _came_to(AT_REST, tick):
+        yield Event(EventReason.STOPPED, step.job.message)
     if step.reason is Reason.CHECKPOINT_ABORTED and before and before.checkpoints.in_flight:
         yield Event(EventReason.CHECKPOINT_FAILED, step.message)
-    failed_now = step.job.phase is JobPhase.FAILED and (before is None or before.phase is not JobPhase.FAILED)
-    if failed_now:
+    if _came_to((JobPhase.FAILED,), tick):
         yield Event(EventReason.FAILED, step.job.message)
     silent = step.job.silent_since is not None and step.job.restored
     if silent and before is not None and before.silent_since is None:
         yield Event(EventReason.DRIVER_UNREACHABLE, "the driver does not answer")
+
+
+def _came_to(phases: tuple[JobPhase, ...], tick: Tick) -> bool:
+    return tick.step.job.phase in phases and (tick.before is None or tick.before.phase not in phases)
 
 
 def completed(tick: Tick) -> Complete | None:

@@ -31,7 +31,7 @@ from epochal.protocol.decision import (
     Seconds,
     Stop,
 )
-from epochal.protocol.epochs import NO_EPOCH, Generation, next_generation
+from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation, next_generation
 from epochal.protocol.progress import begin_generation, progress, request_stop, restored
 from epochal_operator.job import DesiredState, JobSpec
 
@@ -52,10 +52,10 @@ class JobPhase(StrEnum):
 
 _P = JobPhase
 TRANSITIONS: dict[JobPhase, frozenset[JobPhase]] = {
-    _P.PENDING: frozenset({_P.STARTING, _P.STOPPED}),
+    _P.PENDING: frozenset({_P.STARTING, _P.STOPPING, _P.STOPPED}),
     _P.STARTING: frozenset({_P.RUNNING, _P.STOPPING, _P.RESTARTING, _P.STOPPED, _P.PENDING, _P.FAILED}),
     _P.RUNNING: frozenset({_P.STOPPING, _P.RESTARTING, _P.FAILED}),
-    _P.RESTARTING: frozenset({_P.STARTING, _P.STOPPED, _P.FINISHED, _P.PENDING}),
+    _P.RESTARTING: frozenset({_P.STARTING, _P.STOPPING, _P.STOPPED, _P.FINISHED, _P.PENDING, _P.FAILED}),
     _P.STOPPING: frozenset({_P.RUNNING, _P.STOPPED, _P.FINISHED, _P.RESTARTING, _P.PENDING, _P.FAILED}),
     _P.STOPPED: frozenset({_P.PENDING}),
     _P.FINISHED: frozenset({_P.PENDING}),
@@ -73,6 +73,7 @@ class LifeReason(StrEnum):
     BACKING_OFF = "BackingOff"
     ENDING_DRIVER = "EndingDriver"
     DRIVER_LEAVING = "DriverLeaving"
+    COMMITTING = "Committing"
     SOURCES_FINISHED = "SourcesFinished"
     RESTARTS_EXHAUSTED = "RestartsExhausted"
     SPEC_NOT_ACCEPTED = "SpecNotAccepted"
@@ -102,7 +103,8 @@ class JobRecord:
     ``restored`` says that the present generation has restored, and the record knows what. ``went_back`` is the wish to
     go back that was carried out, so that it is not carried out again. ``finished``: every source has ended.
     ``revision`` is the spec's that the present generation was started with; ``failed_version`` the spec's version with
-    which the job failed: any edit after that gives it another chance.
+    which the job failed: any edit after that gives it another chance. ``committing``: the job is to rest, but for the
+    output of its newest epoch, which the present generation commits; still set if that failed for good.
     """
 
     checkpoints: Record
@@ -116,6 +118,16 @@ class JobRecord:
     finished: bool = False
     revision: str = ""
     failed_version: int = 0
+    committing: bool = False
+
+
+AT_REST = (JobPhase.STOPPED, JobPhase.FINISHED)
+"""Where a job can stay without a driver: the output of its newest epoch is committed."""
+
+
+def about_to_rest(job: JobRecord) -> bool:
+    """Whether it matters what the store says about the newest epoch's output, once there is no driver."""
+    return (job.checkpoints.stopped or job.committing) and job.phase not in (*AT_REST, JobPhase.FAILED)
 
 
 # --- what is seen -----------------------------------------------------------------------------------------------------
@@ -147,15 +159,37 @@ class DriverUp:
 Driver = DriverAbsent | DriverEnded | DriverUp
 
 
+@dataclass(frozen=True, slots=True)
+class OutputUnseen:
+    """Nobody has looked whether the newest epoch's output is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCommitted:
+    """The sinks have committed the newest epoch; or there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPending:
+    """This epoch is published, and its sinks are not known to have committed."""
+
+    epoch: Epoch
+
+
+Output = OutputUnseen | OutputCommitted | OutputPending
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """``newest_generation`` is the store's; looked at only when a driver says that it was fenced."""
+    """``newest_generation`` is the store's; looked at only when a driver says that it was fenced. ``output``, too, and
+    only when the job is about to rest."""
 
     driver: Driver = DriverAbsent()
     fate: Fate = field(default_factory=DriverLost)
     cleanup: CleanupState = field(default_factory=NoCleanup)
     report: CheckpointReport | None = None
     newest_generation: Generation | None = None
+    output: Output = OutputUnseen()
 
 
 # --- what to do -------------------------------------------------------------------------------------------------------
@@ -190,6 +224,8 @@ def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     job = _with_wishes(spec, job)
     if job.phase is JobPhase.FAILED:
         return _rest(spec, job, seen)
+    if job.committing:
+        return _committing(spec, job, seen, now)
     if job.checkpoints.stopped:
         return _stopped(spec, job, seen, now)
     if job.phase in (JobPhase.PENDING, JobPhase.RESTARTING):
@@ -221,7 +257,7 @@ def resumed(job: JobRecord) -> JobRecord:
     if job.phase in (JobPhase.FAILED, JobPhase.RESTARTING):
         job = replace(job, phase=JobPhase.RESTARTING)
     restarts = replace(job.restarts, in_a_row=0, not_before=0.0)
-    return replace(job, finished=False, restarts=restarts, message="")
+    return replace(job, finished=False, restarts=restarts, message="", committing=False)
 
 
 def outdated(spec: JobSpec, job: JobRecord) -> bool:
@@ -235,6 +271,8 @@ def _with_wishes(spec: JobSpec, job: JobRecord) -> JobRecord:
         job = replace(job, went_back=None)
     if outdated(spec, job) and job.phase is JobPhase.FINISHED:
         job = replace(job, finished=False)
+    if job.committing:
+        return job  # soon over, whatever is wished for
     record = job.checkpoints
     if _stop_wanted(spec, job):
         if record.stop or record.stopped:
@@ -262,7 +300,8 @@ def _has_begun(status: DriverStatus | None) -> bool:
 
 
 def _rest(spec: JobSpec, job: JobRecord, seen: Seen) -> Step:
-    edited = spec.version != job.failed_version and not spec.problem
+    startable = not spec.problem or spec.state is DesiredState.SUSPENDED
+    edited = spec.version != job.failed_version and startable
     if edited or outdated(spec, job):
         message = "the spec was edited: the job gets another chance"
         return Step(action=Nothing(), job=resumed(job), reason=LifeReason.RESUMING, message=message)
@@ -281,12 +320,90 @@ def _stopped(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     if spec.state is DesiredState.RUNNING and not job.finished:
         job = replace(job, phase=JobPhase.PENDING, checkpoints=replace(job.checkpoints, stopped=False))
         return Step(action=Nothing(), job=job, reason=LifeReason.RESUMING, message="resuming a stopped job")
+    if job.phase not in AT_REST:
+        match seen.output:
+            case OutputUnseen():
+                message = "seeing whether the output of the newest epoch is committed"
+                return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=message)
+            case OutputPending(epoch):
+                job = replace(job, restarts=replace(job.restarts, in_a_row=0, not_before=0.0))
+                return _commit(spec, job, seen, epoch, now)
+            case OutputCommitted():
+                pass
+            case _:
+                assert_never(seen.output)
     newest = job.checkpoints.newest_completed
     message = (
         f"{'finished' if job.finished else 'stopped'} with epoch {newest}" if newest else "stopped without an epoch"
     )
     job = replace(job, phase=JobPhase.FINISHED if job.finished else JobPhase.STOPPED, message=message)
     return Step(action=Nothing(), job=job, reason=Reason.STOPPED, message=message)
+
+
+def _commit(spec: JobSpec, job: JobRecord, seen: Seen, epoch: Epoch, now: Seconds) -> Step:
+    """Start a generation that commits the output of ``epoch`` and ends."""
+    pending = f"epoch {epoch} is published and its output is not committed"
+    if spec.problem:
+        message = f"{pending}: {spec.problem}"
+        job = replace(job, message=message)
+        return Step(action=Nothing(), job=job, reason=LifeReason.SPEC_NOT_ACCEPTED, message=message)
+    record = restored(job.checkpoints, epoch, epoch)
+    generation = next_generation(Generation(max(record.generation, seen.newest_generation or 0)))
+    job = replace(
+        job,
+        checkpoints=begin_generation(record, generation, now),
+        phase=JobPhase.STOPPING,
+        message=pending,
+        restored=False,
+        running_since=None,
+        silent_since=None,
+        revision=spec.revision,
+        committing=True,
+    )
+    message = f"{pending}: starting generation {generation} to commit it"
+    action = StartDriver(generation, restore_config(spec, job))
+    return Step(action=action, job=job, reason=LifeReason.COMMITTING, message=message)
+
+
+def _committing(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    """A generation commits the newest epoch's output, or failed to and gets another try."""
+    record = job.checkpoints
+    match seen.driver:
+        case DriverUp(generation=generation) if generation != record.generation or job.phase is JobPhase.RESTARTING:
+            message = f"ending the driver of generation {generation}"
+            return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+        case DriverUp(waiting=waiting):
+            took = now - record.generation_started
+            why = f": {waiting}" if waiting else ""
+            if took > spec.start_timeout:
+                message = f"the output of epoch {record.newest_completed} is not committed after {took:.0f} s{why}"
+                return _restart(spec, job, now, message, EndDriver())
+            message = f"committing the output of epoch {record.newest_completed}{why}"
+            return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=message)
+        case DriverAbsent() | DriverEnded():
+            return _commit_ended(spec, job, seen, now)
+        case _:
+            assert_never(seen.driver)
+
+
+def _commit_ended(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    left = job.restarts.not_before - now
+    match seen.output:
+        case OutputCommitted():
+            job = replace(job, committing=False, checkpoints=replace(job.checkpoints, stopped=True))
+            message = f"the output of epoch {job.checkpoints.newest_completed} is committed"
+            return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=message)
+        case OutputUnseen():
+            return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=job.message)
+        case OutputPending() if isinstance(seen.driver, DriverEnded) and job.phase is not JobPhase.RESTARTING:
+            return _ended(spec, job, seen, now)
+        case OutputPending() if 0 < left <= spec.restart_policy.max_backoff and job.phase is JobPhase.RESTARTING:
+            message = f"trying again in {left:.1f} s: {job.restarts.message}"
+            return Step(action=Nothing(), job=job, reason=LifeReason.BACKING_OFF, message=message)
+        case OutputPending(epoch):
+            return _commit(spec, job, seen, epoch, now)
+        case _:
+            assert_never(seen.output)
 
 
 def _waiting_to_start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
@@ -327,6 +444,13 @@ def _start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
 
 def restore_config(spec: JobSpec, job: JobRecord) -> RestoreConfig:
     """What a driver that begins now is told."""
+    if job.committing:
+        return RestoreConfig(
+            known=job.checkpoints.newest_completed,
+            issued=job.checkpoints.issued,
+            min_epoch=job.checkpoints.min_epoch,
+            commit_only=True,
+        )
     wish = spec.restore if spec.restore.wish != job.went_back else None
     return RestoreConfig(
         known=job.checkpoints.newest_completed,
@@ -373,6 +497,9 @@ def _restart(spec: JobSpec, job: JobRecord, now: Seconds, message: str, action: 
 
 
 def _failed(spec: JobSpec, job: JobRecord, reason: LifeReason, message: str) -> Step:
+    if job.committing:
+        epoch = job.checkpoints.newest_completed
+        message = f"the job cannot stop, because the output of epoch {epoch} is not committed: {message}"
     job = replace(
         job,
         phase=JobPhase.FAILED,

@@ -45,7 +45,7 @@ from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import DocumentError, ObjectMissingError, StoreError
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import list_generations
-from epochal.protocol.resolve import newest_epoch_number, read_epoch, read_savepoint
+from epochal.protocol.resolve import newest_epoch_number, read_epoch, read_savepoint, uncommitted_epoch
 from epochal.protocol.store import Store
 from epochal_operator.driver_client import DriverClient, DriverError, DriverRefused, DriverUnreachable
 from epochal_operator.job import JobSpec
@@ -56,9 +56,14 @@ from epochal_operator.lifecycle import (
     DriverUp,
     EndDriver,
     JobRecord,
+    Output,
+    OutputCommitted,
+    OutputPending,
+    OutputUnseen,
     Seen,
     StartDriver,
     Step,
+    about_to_rest,
     decide,
 )
 
@@ -175,6 +180,7 @@ class Reconciler:
                     fate=self._fate_in_store(flight) if flight else DriverLost(),
                     cleanup=cleanup,
                     newest_generation=self._newest_generation(found),
+                    output=self._output(job),
                 )
             case _:
                 assert_never(found)
@@ -207,6 +213,19 @@ class Reconciler:
         if isinstance(document, Manifest) and document.generation == flight.generation:
             return EpochPublished(bytes=bytes_written(document))
         return DriverLost()
+
+    def _output(self, job: JobRecord) -> Output:
+        """Whether the sinks have all that is published. An error of the store is raised: a job whose store cannot be
+        read cannot be said to have stopped."""
+        if not about_to_rest(job):
+            return OutputUnseen()
+        record = job.checkpoints
+        if not record.generation:
+            return OutputCommitted()  # no driver has ever begun
+        epoch = uncommitted_epoch(
+            self._backend.objects, self._backend.paths, known=record.newest_completed, min_epoch=record.min_epoch
+        )
+        return OutputCommitted() if epoch is None else OutputPending(epoch)
 
     def _newest_generation(self, driver: DriverAbsent | DriverEnded) -> Generation | None:
         if not isinstance(driver, DriverEnded) or driver.code != EXIT_FENCED:

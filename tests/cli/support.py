@@ -15,7 +15,10 @@ import yaml
 from epochal.cli.local import DRIVER_MODULE_VARIABLE, JobDirectory
 from epochal.cli.processes import Alive, DetachedProcess
 from epochal.protocol.epochs import Generation
-from epochal_operator.lifecycle import JobRecord
+from epochal.protocol.paths import JobPaths
+from epochal.protocol.resolve import Found, resolve
+from epochal.protocol.store import open_store
+from epochal_operator.lifecycle import AT_REST, JobRecord
 from tests.support.fake_driver import stretches
 
 ROOT = Path(__file__).parents[2]
@@ -98,6 +101,18 @@ class Job:
         for begin, until in found:
             assert begin == end, f"lost or doubled at {begin}: {found}"
             end = until
+        record = self.record()
+        if record and record.phase in AT_REST:
+            assert end == self.position(), f"the newest epoch is at {self.position()}: {found}"
+
+    def position(self) -> int:
+        """Where the source stands in the newest epoch."""
+        store = open_store((self.path / ".epochal" / "store").as_uri())
+        newest = resolve(store, JobPaths("default", "numbers"))
+        assert isinstance(newest, Found)
+        position = newest.manifest.operators["numbers"].position
+        assert position is not None
+        return position.batch
 
 
 def environment(driver_module: str) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.cli.processes import Gone
+from epochal.cli.processes import Alive
 from epochal_operator.lifecycle import JobPhase
 from tests.cli.support import Job, decoded_reports, finished, kill, until
 from tests.support.depth import DEEP
@@ -69,6 +69,39 @@ def test_a_driver_that_dies_between_publish_and_commit_is_replaced(job: Job) -> 
     code, output = job.run("--until-epoch", "3")
     assert code == 0, output
     assert "restored from epoch 2" in output
+    job.assert_exactly_once()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["its end", "a signal"])
+def test_a_driver_that_dies_in_its_last_commit_leaves_it_to_the_next(job: Job, by: str) -> None:
+    job.checkpoint = {"interval": "1h"}
+    job.script.update(die="published@1", generation="1", rows="100" if by == "its end" else "0")
+    job.write()
+    process = job.start()
+    if by == "a signal":
+        until(lambda: (record := job.record()) and record.phase is JobPhase.RUNNING)
+        process.send_signal(signal.SIGINT)
+    code, output = finished(process)
+    assert code == 0, output
+    assert "Epoch 1 is published and its output is not committed: starting generation 2 to commit it" in output
+    assert job.directory.generations() == [1, 2]
+    job.assert_exactly_once()
+
+
+@pytest.mark.slow
+def test_a_last_commit_that_fails_for_good_is_told_and_made_by_the_next_run(job: Job) -> None:
+    job.checkpoint = {"interval": "1h"}
+    job.restart = {"backoff": "100ms", "maxRestarts": 1}
+    job.script.update(sink="1", rows="100")
+    job.write()
+    code, output = job.run()
+    assert code == 1, output
+    assert "the output of epoch 1 is not committed" in output
+    assert "operator 'files' failed: told to fail" in output
+    (job.path / "mended").touch()
+    code, output = job.run()
+    assert code == 0, output
     job.assert_exactly_once()
 
 
@@ -181,7 +214,7 @@ def test_kill_at_random_and_compare(job: Job, seed: int) -> None:
         driver = job.driver()
         if driver is not None and chance.random() < 0.6:
             driver.end(grace=0)
-            assert isinstance(driver.state(), Gone)
+            assert not isinstance(driver.state(), Alive)
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             code, output = finished(process)

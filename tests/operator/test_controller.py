@@ -136,6 +136,36 @@ def test_a_deletion_does_not_wait_for_ever(bench: Bench, rounds: Rounds, kubelet
     release(job)
 
 
+def test_a_deletion_waits_until_the_last_output_is_committed(bench: Bench, rounds: Rounds) -> None:
+    script = {"die": "published@1", "generation": 1}
+    job = with_finalizer(bench, script=script, checkpoint={"interval": "1h"})
+    rounds.until(job, running())
+    job.delete()
+    assert rounds.delete(job)[-2:] == [EventReason.STARTING, EventReason.STOPPED]
+    assert (job.status["generation"], job.status["epoch"], job.status["phase"]) == (2, 1, "Stopped")
+    release(job)
+    job.assert_exactly_once()
+
+
+def test_a_deletion_says_what_was_never_committed(bench: Bench, rounds: Rounds) -> None:
+    policy = {"backoff": "100ms", "maxBackoff": "100ms", "maxRestarts": 1}
+    job = with_finalizer(bench, script={"sink": 1}, checkpoint={"interval": "1h"}, restartPolicy=policy)
+    rounds.until(job, running())
+    job.delete()
+    end = time.monotonic() + 60
+    while (job.get().get("status") or {})["phase"] != "Failed":
+        assert not rounds.controller.delete_step(job.get())[0]
+        assert time.monotonic() < end, job.status
+        time.sleep(0.05)
+    assert not rounds.controller.delete_step(job.get())[0], "somebody may still mend the sink"
+    assert "the output of epoch 1 is not committed" in job.condition("Stalled")["message"]
+    rounds.ahead += 101
+    gone, events = rounds.controller.delete_step(job.get())
+    assert gone
+    assert "operator 'files' failed: told to fail" in events[-1].message
+    release(job)
+
+
 def test_a_job_that_was_never_started_is_deleted_at_once(bench: Bench, rounds: Rounds) -> None:
     job = with_finalizer(bench, serviceAccount="nobody")
     rounds.controller.tick(job.get())

@@ -10,6 +10,7 @@ from epochal.protocol.decision import CheckpointSpec
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.resolve import list_epochs
 from epochal.protocol.savepoints import Pinned, pin
+from epochal_operator.driver_client import DriverUnreachable
 from epochal_operator.job import DesiredState, JobSpec, PipelineSpec, RestartPolicy, RestoreSpec
 from epochal_operator.lifecycle import JobPhase, JobRecord, resumed
 from epochal_operator.reconcile import Reconciler
@@ -25,6 +26,7 @@ SPEC = JobSpec(
     unreachable_timeout=15,
 )
 SUSPENDED = replace(SPEC, state=DesiredState.SUSPENDED)
+AT_REST = (JobPhase.STOPPED, JobPhase.FINISHED)
 
 
 def record(world: World) -> JobRecord:
@@ -38,6 +40,8 @@ def assert_exactly_once(world: World) -> None:
     for begin, until in world.stretches():
         assert begin == end, f"lost or doubled at {begin}: {world.stretches()}"
         end = until
+    if record(world).phase in AT_REST:
+        assert end == world.position(), f"the newest epoch is at {world.position()}, and {end} rows came out"
     epochs = [epoch for epoch, _ in world.posted]
     assert len(epochs) == len(set(epochs)), f"a number was given out twice: {world.posted}"
 
@@ -273,13 +277,16 @@ def test_the_undisturbed_life_goes_through_every_kind_of_step() -> None:
     assert_exactly_once(world)
 
 
-@pytest.mark.parametrize("what", ["controller", "driver", "both"])
+@pytest.mark.parametrize("what", ["controller", "driver", "both", "driver and its successor"])
 def test_nothing_is_lost_or_doubled_wherever_it_dies(what: str) -> None:
     for step in range(STEPS):
         world = World(
-            crash_at=step if what != "driver" else None,
-            kill_at=step if what != "controller" else None,
+            crash_at=step if what in ("controller", "both") else None,
+            kill_at={step} if what != "controller" else set(),
         )
+        if "successor" in what:
+            # Of the steps that follow, each is another part of a restart, or of a commit before a rest.
+            world.kill_at.add(step + 3 + step % 11)
         _life(world)
         died = world.steps[step]
         job = record(world)
@@ -374,3 +381,180 @@ def test_a_new_revision_starts_a_finished_job_again() -> None:
     assert record(world).phase is JobPhase.FINISHED
     world.ticks(reconciler, CHANGED, 6)
     assert (record(world).phase, world.newest.generation) == (JobPhase.RUNNING, 2)
+
+
+# --- the last epoch ---------------------------------------------------------------------------------------------------
+
+
+def _last_epoch_uncommitted(world: World, reconciler: Reconciler, spec: JobSpec) -> None:
+    """Rounds with ``spec`` until a last epoch is published, whose driver dies before its sink has committed."""
+    world.sink_fails = True
+    for _ in range(10):
+        world.ticks(reconciler, spec)
+        if not world.newest.alive:
+            return
+    raise AssertionError("the driver lives")
+
+
+@pytest.mark.parametrize("end", ["suspended", "finished"])
+def test_a_job_rests_when_its_last_output_is_committed(end: str) -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    world.newest.finished = end == "finished"
+    spec = SUSPENDED if end == "suspended" else SPEC
+    _last_epoch_uncommitted(world, reconciler, spec)
+    tick = world.ticks(reconciler, spec, 2)
+    assert tick.step.job.phase is JobPhase.STOPPING
+    assert tick.step.job.committing
+    committer = world.newest
+    assert (committer.generation, committer.restore.commit_only) == (2, True)
+    world.sink_fails = False
+    world.ticks(reconciler, spec, 6)
+    assert record(world).phase is (JobPhase.STOPPED if end == "suspended" else JobPhase.FINISHED)
+    assert committer.count == world.position(), "it has read on"
+    assert len(world.drivers) == 2
+    assert_exactly_once(world)
+
+
+def test_an_epoch_whose_driver_died_is_committed_although_the_job_is_to_stop_now() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    _last_epoch_uncommitted(world, reconciler, SPEC)
+    world.ticks(reconciler, SPEC, 2)
+    assert record(world).phase is JobPhase.RESTARTING
+    world.sink_fails = False
+    world.ticks(reconciler, SUSPENDED, 8)
+    assert record(world).phase is JobPhase.STOPPED
+    assert_exactly_once(world)
+
+
+def test_a_commit_that_hangs_is_made_by_the_next_generation() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    last = Epoch(record(world).checkpoints.issued + 1)
+    world.stuck = {last}
+    world.ticks(reconciler, SUSPENDED, 35)
+    job = record(world)
+    assert (job.phase, job.checkpoints.newest_completed) == (JobPhase.STOPPED, last)
+    assert_exactly_once(world)
+
+
+def test_a_lost_record_does_not_hide_output_that_is_not_committed() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    _last_epoch_uncommitted(world, reconciler, SUSPENDED)
+    world.sink_fails = False
+    world.disk = None
+    world.ticks(reconciler, SUSPENDED, 8)
+    assert record(world).phase is JobPhase.STOPPED
+    assert_exactly_once(world)
+
+
+def test_a_last_epoch_that_was_published_while_no_controller_ran_is_committed() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    while not (flight := record(world).checkpoints.in_flight) or not flight.then_stop:
+        world.ticks(reconciler, SUSPENDED)
+    world.sink_fails = True
+    with pytest.raises(DriverUnreachable):
+        world.newest.get_checkpoint(flight.epoch)
+    world.sink_fails = False
+    world.ticks(Reconciler(world), SUSPENDED, 8)
+    assert (record(world).phase, record(world).checkpoints.newest_completed) == (JobPhase.STOPPED, flight.epoch)
+    assert_exactly_once(world)
+
+
+def test_a_sink_that_fails_for_good_fails_the_job_and_an_edit_commits_it() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    _last_epoch_uncommitted(world, reconciler, SUSPENDED)
+    world.ticks(reconciler, SUSPENDED, 60)
+    job = record(world)
+    assert job.phase is JobPhase.FAILED
+    newest = job.checkpoints.newest_completed
+    assert job.message == (
+        f"the job cannot stop, because the output of epoch {newest} is not committed: the driver of generation 7 ended "
+        "with code 1: said so; given up after 5 restarts"
+    )
+    world.sink_fails = False
+    world.ticks(reconciler, replace(SUSPENDED, version=2), 8)
+    assert record(world).phase is JobPhase.STOPPED
+    assert_exactly_once(world)
+
+
+def test_a_driver_that_cannot_commit_for_a_reason_that_stays_is_not_tried_again() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    _last_epoch_uncommitted(world, reconciler, SUSPENDED)
+    world.exit_at_start = EXIT_MISCONFIGURED
+    world.ticks(reconciler, SUSPENDED, 10)
+    assert (record(world).phase, len(world.drivers)) == (JobPhase.FAILED, 2)
+    assert "not committed: said so" in record(world).message
+
+
+def test_a_job_that_is_to_run_again_commits_first() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    _last_epoch_uncommitted(world, reconciler, SUSPENDED)
+    world.ticks(reconciler, SUSPENDED, 2)
+    assert record(world).committing
+    world.sink_fails = False
+    back = replace(SPEC, restore=RestoreSpec(from_epoch=Epoch(2)))
+    world.ticks(reconciler, back, 8)
+    assert (world.newest.generation, world.newest.restored) == (3, 2), "the wish to go back is for who runs"
+    assert record(world).phase is JobPhase.RUNNING
+
+
+def test_an_edit_needs_no_generation_of_its_own_to_commit() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    _last_epoch_uncommitted(world, reconciler, CHANGED)
+    world.sink_fails = False
+    world.ticks(reconciler, CHANGED, 8)
+    assert (record(world).phase, world.newest.generation) == (JobPhase.RUNNING, 2)
+    world.ticks(reconciler, replace(CHANGED, state=DesiredState.SUSPENDED), 8)
+    assert_exactly_once(world)
+
+
+def test_a_damaged_record_of_a_commit_is_one() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    world.ticks(reconciler, SUSPENDED, 3)
+    name = world.paths.committed(record(world).checkpoints.newest_completed)
+    world.objects.delete([name])
+    world.objects.create(name, b"")
+    world.ticks(reconciler, SUSPENDED, 8)
+    assert (record(world).phase, len(world.drivers)) == (JobPhase.STOPPED, 1)
+
+
+def test_a_savepoint_that_was_gone_back_to_is_committed_once_before_a_rest() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 12)
+    kept = record(world).checkpoints.newest_completed
+    assert isinstance(pin(world.objects, world.paths, "before", kept), Pinned)
+    world.ticks(reconciler, SUSPENDED, 8)
+    world.objects.delete([world.paths.manifest(kept), world.paths.committed(kept)])
+    back = replace(SPEC, restore=RestoreSpec(from_savepoint="before"))
+    world.ticks(reconciler, back, 2)
+    world.newest.end(None)
+    world.ticks(reconciler, replace(back, state=DesiredState.SUSPENDED), 12)
+    assert record(world).phase is JobPhase.STOPPED
+    assert len(world.drivers) <= 3
+
+
+def test_a_job_that_never_ran_does_not_ask_its_store() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SUSPENDED, 3)
+    assert (record(world).phase, world.drivers) == (JobPhase.STOPPED, {})

@@ -10,6 +10,7 @@ import msgspec
 
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
+    EXIT_FAILED,
     EXIT_FENCED,
     EXIT_NOTHING_TO_RESTORE,
     EXIT_STOPPED,
@@ -22,11 +23,11 @@ from epochal.protocol.control import (
     RestoreConfig,
 )
 from epochal.protocol.decision import CleanupExists, CleanupState, CleanupSucceeded, NoCleanup
-from epochal.protocol.documents import GenerationRecord, Manifest, OperatorState, SourcePosition
+from epochal.protocol.documents import CommitRecord, GenerationRecord, Manifest, OperatorState, SourcePosition
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
 from epochal.protocol.paths import JobPaths
-from epochal.protocol.publish import Fenced, Published, publish
-from epochal.protocol.resolve import Found, NothingToRestore, newest_epoch_number
+from epochal.protocol.publish import Fenced, Published, publish, record_commit
+from epochal.protocol.resolve import Found, NothingToRestore, newest_epoch_number, resolve
 from epochal.protocol.start import StartRequest, start_generation
 from epochal.protocol.store import Store, open_store
 from epochal_operator.driver_client import DriverClient, DriverRefused, DriverUnreachable
@@ -132,6 +133,8 @@ class SimDriver(DriverClient):
                 self._commit(manifest)
             case _:
                 self.restored = NO_EPOCH
+        if self.restore.commit_only:
+            self.end(EXIT_STOPPED)
 
     def _publish(self, barrier: CheckpointBarrier) -> None:
         begin = 0
@@ -160,6 +163,9 @@ class SimDriver(DriverClient):
             raise DriverUnreachable("it was fenced")
         self.last = manifest
         self._own_step("epoch was published")
+        self._set(barrier, CheckpointState.COMMITTING)
+        if barrier.epoch in self.world.stuck:
+            return
         self._commit(manifest)
         self._set(barrier, CheckpointState.READY)
         if barrier.then_stop:
@@ -174,10 +180,17 @@ class SimDriver(DriverClient):
         self._answer()
 
     def _commit(self, manifest: Manifest) -> None:
+        if self.world.sink_fails:
+            self.end(EXIT_FAILED)
+            raise DriverUnreachable("its sink failed")
         state = manifest.operators["source"]
         assert state.transaction is not None
         assert state.position is not None
         self.world.output.add((int(state.transaction["begin"]), state.position.batch))
+        self._own_step("sink has committed")
+        record = CommitRecord(epoch=manifest.epoch, generation=self.generation)
+        record_commit(self.world.objects, self.world.paths, record)
+        self._own_step("commit is recorded")
 
     def _set(self, barrier: CheckpointBarrier, state: CheckpointState, message: str = "") -> None:
         self.reports[barrier.epoch] = CheckpointReport(
@@ -207,9 +220,12 @@ class World:
     posted: list[tuple[Epoch, Generation]] = field(default_factory=list)
     hanging: set[Epoch] = field(default_factory=set)
     exit_at_start: int | None = None
+    sink_fails: bool = False
+    stuck: set[Epoch] = field(default_factory=set)
+    """Epochs whose commit never ends."""
     steps: list[str] = field(default_factory=list)
     crash_at: int | None = None
-    kill_at: int | None = None
+    kill_at: set[int] = field(default_factory=set)
     crash_due: bool = False
     transitions: set[tuple[JobPhase, JobPhase]] = field(default_factory=set)
 
@@ -217,7 +233,7 @@ class World:
         """A moment at which something may die."""
         number = len(self.steps)
         self.steps.append(name)
-        if number == self.kill_at:
+        if number in self.kill_at:
             for driver in self.drivers.values():
                 if driver.alive:
                     driver.end(None)
@@ -307,3 +323,9 @@ class World:
 
     def stretches(self) -> list[tuple[int, int]]:
         return sorted(self.output)
+
+    def position(self) -> int:
+        """Where the source stands in the newest epoch: all rows before it must have come out once the job rests."""
+        found = resolve(self.objects, self.paths)
+        position = found.manifest.operators["source"].position if isinstance(found, Found) else None
+        return position.batch if position else 0

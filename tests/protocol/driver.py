@@ -46,6 +46,8 @@ class Driver:
     request: StartRequest
     oracle: Oracle
     paths: JobPaths
+    commit_only: bool = False
+    dies_in_last_commit: bool = False
     silent: bool = False
     ready: bool = False
     restored: tuple[Epoch, Epoch] = (NO_EPOCH, NO_EPOCH)
@@ -109,6 +111,8 @@ class Driver:
                     self._commit(manifest)
             case StartEmpty():
                 pass
+        if self.commit_only:
+            return
         self.restored = (self.base, newest_epoch_number(store, self.paths, known=self.base))
         self.ready = True
         while True:
@@ -146,6 +150,8 @@ class Driver:
                 self.fates[epoch] = EpochPublished()
         self.last, self.base, self.cut = manifest, epoch, payload(manifest)[1]
         self._forget_unpublished(manifest)
+        if delivered.barrier.then_stop and self.dies_in_last_commit:
+            return False
         self._commit(manifest)
         return not delivered.barrier.then_stop
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import obstore
 
+from epochal.protocol import resolve
 from epochal.protocol.cleanup import Cleaned, clean
 from epochal.protocol.decision import (
     AbortEpoch,
@@ -59,6 +60,8 @@ class Stored:
     record: Record
     restored: Generation
     requests: dict[Generation, StartRequest]
+    committing: bool = False
+    """The present generation commits the newest epoch and ends; then the job rests."""
 
 
 class World:
@@ -102,8 +105,8 @@ class World:
         if driver is None:
             self._start_driver(record.generation)
             return
-        if record.stopped:
-            driver.actor.kill()
+        if record.stopped or self.stored.committing:
+            self._come_to_rest(driver, crash=crash)
             return
         if driver.ready and not driver.silent and self.stored.restored != record.generation:
             if crash != "store":
@@ -127,6 +130,31 @@ class World:
         self.stored = replace(self.stored, record=decision.record)
         if crash != "act":
             self._act(decision.action)
+
+    def _come_to_rest(self, driver: Driver, *, crash: str = "") -> None:
+        if driver.alive:
+            if not self.stored.committing:
+                driver.actor.kill()
+            return
+        record = self.record
+        epoch = resolve.uncommitted_epoch(
+            self.store, self.paths, known=record.newest_completed, min_epoch=record.min_epoch
+        )
+        if crash == "store":
+            return
+        if epoch is None:
+            self.stored = replace(self.stored, record=replace(record, stopped=True), committing=False)
+        else:
+            self.stored = replace(self.stored, record=restored(record, epoch, epoch))
+            self.new_generation(act=crash != "act", commit_only=True)
+
+    @property
+    def at_rest(self) -> bool:
+        """What the controller takes for it."""
+        if not self.record.stopped or self.driver is None or self.driver.alive:
+            return False
+        known, min_epoch = self.record.newest_completed, self.record.min_epoch
+        return resolve.uncommitted_epoch(self.store, self.paths, known=known, min_epoch=min_epoch) is None
 
     def _fate(self, driver: Driver, *, stale: bool) -> Fate:
         flight = self.record.in_flight
@@ -179,7 +207,7 @@ class World:
             case _:
                 pass
 
-    def new_generation(self, back: BackTo | None = None, *, act: bool = True) -> None:
+    def new_generation(self, back: BackTo | None = None, *, act: bool = True, commit_only: bool = False) -> None:
         """A new generation, whatever the old driver does: it may well live on."""
         generation = next_generation(self.record.generation)
         begun = begin_generation(self.record, generation, self.now)
@@ -196,7 +224,8 @@ class World:
             issued=begun.issued,
             min_epoch=begun.min_epoch,
         )
-        self.stored = replace(self.stored, record=begun, requests={**self.stored.requests, generation: request})
+        requests = {**self.stored.requests, generation: request}
+        self.stored = replace(self.stored, record=begun, requests=requests, committing=commit_only)
         if back and back.savepoint:
             self.in_use[back.savepoint] = generation
         if act:
@@ -204,7 +233,8 @@ class World:
 
     def _start_driver(self, generation: Generation, claim: str | None = None) -> None:
         request = self.stored.requests[generation]
-        self.drivers.append(Driver(generation, request, self.oracle, self.paths))
+        commit_only = self.stored.committing and generation == self.record.generation
+        self.drivers.append(Driver(generation, request, self.oracle, self.paths, commit_only=commit_only))
 
     def stop(self) -> None:
         if not self.record.stopped:
@@ -282,16 +312,12 @@ class World:
         self._check_checkpoints_go_on()
         self.stop()
         for _ in range(40):
-            if self.record.stopped:
+            if self.at_rest:
                 break
             self.calm_round()
-        assert self.record.stopped, "a stop was wished for, and the job goes on"
-        # What a last driver has published or found, the first of the next generation commits.
-        self.new_generation()
-        for _ in range(40):
-            if self.driver and self.driver.ready:
-                break
-            self.calm_round()
+        assert self.at_rest, "a stop was wished for, and the job goes on"
+        # Drivers that nobody counts on any more may be at an end of their own.
+        self.calm_round()
         self.oracle.check_kept(self.record.min_epoch)
 
     def _check_checkpoints_go_on(self) -> None:

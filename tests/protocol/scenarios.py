@@ -29,6 +29,10 @@ from epochal.protocol.decision import (
 from epochal.protocol.documents import encode
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.store import Created, Store
+from epochal_operator.job import DesiredState, JobSpec, PipelineSpec
+from epochal_operator.lifecycle import JobPhase
+from epochal_operator.reconcile import Reconciler
+from tests.operator.world import World
 from tests.protocol.making import PATHS, generation_record, manifest, put_epoch, state_name
 from tests.protocol.stepping import Actor, Order, SteppedStore
 
@@ -198,6 +202,22 @@ def a_target_that_cannot_be_restored_does_not_turn_the_line() -> None:
     store.create(PATHS.manifest(Epoch(2)), b"damaged")
     assert isinstance(_begin(store, 2, issued=3, back_to=2), resolve.NothingToRestore)
     assert _restored(store, 3, issued=3) == 3
+
+
+def a_job_that_stops_leaves_no_output_behind() -> None:
+    """The driver dies between the manifest of its last epoch and the commit of its sinks."""
+    world = World()
+    reconciler = Reconciler(world)
+    job = JobSpec(namespace="default", name="job", pipeline=PipelineSpec(file="x.py"), checkpoint=SPEC)
+    world.ticks(reconciler, job, 5)
+    world.sink_fails = True
+    world.ticks(reconciler, replace(job, state=DesiredState.SUSPENDED), 3)
+    world.sink_fails = False
+    world.ticks(reconciler, replace(job, state=DesiredState.SUSPENDED), 10)
+    record = world.load()
+    assert record is not None
+    assert record.phase is JobPhase.STOPPED
+    assert max(end for _, end in world.stretches()) == world.position()
 
 
 # --- cleanup and savepoints -------------------------------------------------------------------------------------------

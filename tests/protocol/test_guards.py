@@ -18,6 +18,7 @@ from obstore.exceptions import AlreadyExistsError
 from epochal.protocol import cleanup, progress, publish, resolve, savepoints, start, store
 from epochal.protocol.decision import InProgress
 from epochal.protocol.errors import ProtocolError
+from epochal_operator import reconcile
 from tests.protocol import scenarios
 
 Mutation = Callable[..., Any]
@@ -134,6 +135,7 @@ GUARDS = [
     G(scenarios.a_job_that_was_emptied_once_is_not_emptied_by_damage, resolve, "came_after", gives(False)),
     G(scenarios.a_job_with_unreadable_state_does_not_start_empty, resolve, "had_epochs", gives(False)),
     G(scenarios.a_target_that_cannot_be_restored_does_not_turn_the_line, start, "start_generation", _target_unseen),
+    G(scenarios.a_job_that_stops_leaves_no_output_behind, reconcile, "uncommitted_epoch", gives(None)),
     # cleanup and savepoints
     G(
         scenarios.cleanup_keeps_what_a_kept_epoch_needs,

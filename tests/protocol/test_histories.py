@@ -152,6 +152,11 @@ class Histories(RuleBasedStateMachine):
         if sure:
             self.world.stop()
 
+    @rule(dies=st.booleans())
+    def driver_will_not_survive_its_last_commit(self, dies: bool) -> None:
+        """Of all moments to die, the one that nobody comes after: whoever stops does not look again."""
+        self.world.drivers[-1].dies_in_last_commit = dies
+
     @precondition(lambda self: self.world.record.stopped)
     @rule()
     def user_starts_again(self) -> None:

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from epochal.pipeline import Pipeline
@@ -11,6 +11,7 @@ from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
     EXIT_FAILED,
     EXIT_MISCONFIGURED,
+    EXIT_STOPPED,
     CheckpointReport,
     CheckpointRequest,
     CheckpointState,
@@ -21,7 +22,7 @@ from epochal.protocol.control import (
 )
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
-from epochal.protocol.resolve import read_epoch
+from epochal.protocol.resolve import read_epoch, uncommitted_epoch
 from epochal.protocol.savepoints import Pinned, pin
 from epochal.runtime.persistence import store_of
 from tests.runtime.bad_data import Counting, Files, Gate, ids, through
@@ -135,6 +136,48 @@ def test_a_last_checkpoint_that_failed_was_not_the_last(spark: SparkSession, fil
     job.wait(lambda: rows_read(job) == 1, "the row")
     assert job.checkpoint(then_stop=True).state is CheckpointState.READY
     assert len(ids(spark, tmp_path / "out")) == 1
+
+
+def test_a_generation_that_only_commits_reads_nothing_and_needs_no_other_state(
+    spark: SparkSession, files: Files, tmp_path: Path
+) -> None:
+    seen: list[tuple[int, list[int]]] = []
+    counting, failing = Counting(), [True]
+
+    def write(rows: DataFrame, epoch: int) -> None:
+        if failing[0]:
+            raise OSError("the target is away")
+        seen.append((epoch, [row["id"] for row in rows.collect()]))
+
+    job = LocalJob(spark, lambda p: files.read(p).apply("counting", counting).for_each_epoch("out", write), tmp_path)
+    engine = job.start()
+    files.add(1)
+    job.wait(lambda: rows_read(job) == 1, "the row")
+    job.checkpoint(then_stop=True)
+    assert (engine.exit_code, seen) == (EXIT_FAILED, [])
+    assert "operator 'out' failed: the target is away" in engine.status().message
+    files.add(2)
+    # What is not needed for a commit does not stand in its way.
+    for lost in (tmp_path / "store").rglob("counting/seen/*.parquet"):
+        lost.unlink()
+    again = job.start(commit_only=True)
+    assert again.exit_code == EXIT_FAILED, "it failed again, and says so"
+    failing[0] = False
+    committer = job.start(commit_only=True)
+    assert (committer.exit_code, committer.status().phase) == (EXIT_STOPPED, DriverPhase.STOPPED)
+    assert committer.status().message == "stopped: the output of epoch 1 is committed"
+    assert committer.last_report_read.is_set(), "it would wait for somebody who never asks"
+    assert seen == [(1, [1])]
+    assert uncommitted_epoch(store_of(job.storage), PATHS) is None
+    # Nothing is left to do, and it is done once more: also right.
+    assert job.start(commit_only=True).exit_code == EXIT_STOPPED
+    assert seen == [(1, [1])]
+    # A sink that is gone cannot commit: that is told, and nothing is dropped.
+    (tmp_path / "store" / PATHS.committed(Epoch(1))).unlink()
+    job.build = lambda p: files.read(p).apply("counting", counting).for_each_epoch("renamed", write)
+    refused = job.start(commit_only=True)
+    assert refused.exit_code == EXIT_MISCONFIGURED
+    assert "'out'" in refused.status().message
 
 
 def test_rows_of_an_aborted_epoch_come_with_the_next(spark: SparkSession, files: Files, tmp_path: Path) -> None:

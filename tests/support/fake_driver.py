@@ -16,6 +16,7 @@ test can see whether anything was lost or doubled.
                    ``committed``
 ``hang``           ``POINT@EPOCH``: stays there for ever
 ``fail``           an epoch that fails
+``sink``           from this epoch on the sink fails, unless there is a file ``mended`` beside ``output``
 ``silent``         an epoch from whose barrier on nothing is answered
 ``exit``           exit code, at once
 ``generation``     only this generation misbehaves; 0: each one
@@ -90,6 +91,7 @@ class Script:
     die: str = ""
     hang: str = ""
     fail: int = 0
+    sink: int = 0
     silent: int = 0
     exit: int = -1
     generation: int = 0
@@ -122,6 +124,10 @@ class Job:
             return self.base
         count = self.base + int((time.monotonic() - self.since) * script.rate)
         return min(count, script.rows) if script.rows else count
+
+
+class SinkFailedError(Exception):
+    pass
 
 
 class FakeEngine:
@@ -177,10 +183,15 @@ class FakeEngine:
                 position = manifest.operators["numbers"].position
                 assert position is not None
                 self.job = Job(base=position.batch)
-                self._commit(manifest)
+                try:
+                    self._commit(manifest)
+                except SinkFailedError as error:
+                    return self.end(EXIT_FAILED, str(error))
             case _:
                 self.job = Job()
         self.script.at("start")
+        if restore.commit_only:
+            return self.end(EXIT_STOPPED, f"stopped: the output of epoch {restored} is committed")
         self._status = msgspec.structs.replace(
             self._status,
             phase=DriverPhase.RUNNING,
@@ -283,7 +294,11 @@ class FakeEngine:
         self.script.at("published", epoch)
         self._update(epoch, state=CheckpointState.COMMITTING, bytes=_bytes(manifest))
         self._last = manifest
-        self._commit(manifest)
+        try:
+            self._commit(manifest)
+        except SinkFailedError as error:
+            self.end(EXIT_FAILED, str(error))
+            return
         self.script.at("committed", epoch)
         self._update(
             epoch,
@@ -334,6 +349,8 @@ class FakeEngine:
     def _commit(self, manifest: Manifest) -> None:
         transaction = manifest.operators["files"].transaction
         assert transaction is not None
+        if 0 < self.script.sink <= manifest.epoch and not Path(self.script.output).with_name("mended").exists():
+            raise SinkFailedError("operator 'files' failed: told to fail")
         if self.script.output:
             directory = Path(self.script.output)
             directory.mkdir(parents=True, exist_ok=True)

@@ -50,7 +50,14 @@ class LocalJob:
         self.engine: Engine | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self, *, back_to: Epoch | None = None, savepoint: str | None = None, allow_empty: bool = False) -> Engine:
+    def start(
+        self,
+        *,
+        back_to: Epoch | None = None,
+        savepoint: str | None = None,
+        allow_empty: bool = False,
+        commit_only: bool = False,
+    ) -> Engine:
         """Start the next generation and wait until it runs (or has failed: look at ``engine.status()``)."""
         self.generation += 1
         work = self.directory / f"work-{self.generation}"
@@ -68,6 +75,7 @@ class LocalJob:
                     back_to=back_to,
                     savepoint=savepoint,
                     allow_empty=allow_empty,
+                    commit_only=commit_only,
                 ),
                 work_dir=str(work),
             )

@@ -172,8 +172,12 @@ class StorageConfig(_Message, frozen=True):
     region: str | None = None
 
 
-class RestoreConfig(_Message, frozen=True):
-    """What the controller knows and wants when it starts a generation: :class:`epochal.protocol.start.StartRequest`."""
+class RestoreConfig(_Message, frozen=True, omit_defaults=True):
+    """What the controller knows and wants when it starts a generation: :class:`epochal.protocol.start.StartRequest`.
+
+    ``commit_only``: the job is to rest, and its newest epoch is not committed. Commit it and end, without reading on.
+    Defaults are left out, so that a driver of an older image refuses only what it cannot do.
+    """
 
     known: ParentField = NO_EPOCH
     issued: ParentField = NO_EPOCH
@@ -181,6 +185,7 @@ class RestoreConfig(_Message, frozen=True):
     back_to: ParentField | None = None
     savepoint: str | None = None
     allow_empty: bool = False
+    commit_only: bool = False
 
 
 class PipelineConfig(_Message, frozen=True):
@@ -215,7 +220,7 @@ class DriverConfig(_Message, frozen=True):
 
 
 EXIT_STOPPED = 0
-"""The driver stopped as asked: its last checkpoint is published."""
+"""The driver stopped as asked: its last checkpoint is published and committed."""
 
 EXIT_FAILED = 1
 """The pipeline failed; a new generation may work."""

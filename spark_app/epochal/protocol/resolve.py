@@ -154,8 +154,8 @@ def resolve_epoch(
 
 
 def resolve_savepoint(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> Found | NothingToRestore:
-    """Go back to a savepoint, which holds ``epoch``. Its sinks are committed again: that is harmless, and the record
-    may be long gone."""
+    """Go back to a savepoint, which holds ``epoch``. If the record of its commit is gone, with the epoch, its sinks are
+    committed again: that is harmless."""
     try:
         manifest = read_savepoint(store, paths, name)
     except (DocumentError, ObjectMissingError) as error:
@@ -164,7 +164,8 @@ def resolve_savepoint(store: Store, paths: JobPaths, name: str, epoch: Epoch) ->
         return NothingToRestore(f"savepoint {name!r} holds epoch {manifest.epoch}, not {epoch}: it was made anew")
     if store.exists(paths.damaged(epoch)):
         return NothingToRestore(f"savepoint {name!r} cannot be restored: {why_damaged(store, paths, epoch)}")
-    return Found(manifest=manifest, needs_commit=True, savepoint=name)
+    committed = list_epochs(store, paths, since=epoch).committed
+    return Found(manifest=manifest, needs_commit=epoch not in committed, savepoint=name)
 
 
 def why_damaged(store: Store, paths: JobPaths, epoch: Epoch) -> str:
@@ -175,6 +176,18 @@ def why_damaged(store: Store, paths: JobPaths, epoch: Epoch) -> str:
     except (DocumentError, ObjectMissingError) as error:
         return f"it is damaged ({error})"
     return f"{record.object} {record.problem} (if it is whole again, delete {name})"
+
+
+def uncommitted_epoch(
+    store: Store, paths: JobPaths, *, known: Epoch = NO_EPOCH, min_epoch: Epoch = FIRST_EPOCH
+) -> Epoch | None:
+    """The newest epoch of the job's line, if its sinks are not known to have committed. A job without a driver may not
+    rest before it is: nobody else would ever bring these rows to the sinks.
+
+    That ``committed.json`` is there says it; what is in it does not matter. It is written after the last sink.
+    """
+    found = resolve(store, paths, known=known, min_epoch=min_epoch)
+    return found.manifest.epoch if isinstance(found, Found) and found.needs_commit else None
 
 
 def read_epoch(store: Store, paths: JobPaths, epoch: Epoch) -> Manifest | Seal:

@@ -26,7 +26,7 @@ from epochal.protocol.control import (
     RefusalReason,
     SinkReport,
 )
-from epochal.protocol.documents import DamageRecord, GenerationRecord, Manifest, OperatorState
+from epochal.protocol.documents import PENDING, DamageRecord, GenerationRecord, Manifest, OperatorState
 from epochal.protocol.epochs import NO_EPOCH, Epoch
 from epochal.protocol.errors import AccessDeniedError, BadCredentialsError, MissingBucketError, StoreConfigError
 from epochal.protocol.paths import JobPaths
@@ -42,7 +42,7 @@ from epochal.runtime.errors import DamagedStateError, PipelineError
 from epochal.runtime.executors import await_executors
 from epochal.runtime.graph import Graph
 from epochal.runtime.metrics import DriverMetrics, Snapshot
-from epochal.runtime.operator import JobRef, OperatorContext
+from epochal.runtime.operator import JobRef, OperatorContext, SinkOperator
 from epochal.runtime.persistence import Persistence, store_of
 from epochal.runtime.reports import Reports
 from epochal.runtime.source import SourceTask
@@ -130,7 +130,7 @@ class Engine:
         1. Check the graph and the settings.
         2. Claim the generation, seal, resolve.
         3. Build the tasks, with the state of the restored epoch.
-        4. Commit the restored epoch's sinks, if that is not known to be done.
+        4. Commit the restored epoch's sinks, if that is not known to be done. If that is all there is to do, end.
         5. Start the sources.
 
         If stored bytes turn out to be damaged in step 3 or 4, that is noted in the store and the driver ends: the next
@@ -171,6 +171,11 @@ class Engine:
         except DamagedStateError as error:
             assert manifest is not None
             self._end_damaged(store, manifest.epoch, error)
+            return
+        if self._only_commits:
+            self.last_report_read.set()  # there is none to wait for
+            epoch = manifest.epoch if manifest else NO_EPOCH
+            self._end(EXIT_STOPPED, DriverPhase.STOPPED, f"stopped: the output of epoch {epoch} is committed")
             return
         self._checkpointer = Checkpointer(
             identity=JobIdentity(paths=self._paths, generation=config.generation, claim=self._claim),
@@ -217,7 +222,7 @@ class Engine:
         """Build the tasks and give them their state."""
         self._build(spark, graph, persistence, manifest)
         self._check_stored_operators(manifest)
-        for task in self._tasks.values():
+        for task in self._started_tasks():
             task.run_start()
         self._check_stored_tables(epoch=manifest.epoch if manifest else NO_EPOCH)
 
@@ -286,12 +291,23 @@ class Engine:
         # In one go: the control server asks at any time, and must not see half of them.
         self._tasks = tasks
 
+    @property
+    def _only_commits(self) -> bool:
+        return self.config.restore.commit_only
+
+    def _started_tasks(self) -> list[Task]:
+        """Whoever only commits needs no state but that of its sinks."""
+        tasks = self._tasks.values()
+        return [task for task in tasks if not self._only_commits or isinstance(task.operator, SinkOperator)]
+
     def _check_stored_operators(self, manifest: Manifest | None) -> None:
         """State that nobody would restore is state lost: renaming an operator must not do that by accident."""
         if manifest is None or self.config.restore.allow_empty:
             return
         kept = {
-            name for name, state in manifest.operators.items() if any(table.runs for table in state.tables.values())
+            name
+            for name, state in manifest.operators.items()
+            if any(stored.runs for table, stored in state.tables.items() if table == PENDING or not self._only_commits)
         }
         lost = ", ".join(repr(name) for name in sorted(kept - set(self._tasks)))
         if lost:
@@ -304,7 +320,8 @@ class Engine:
         """The same of tables: an operator that became another one has other state."""
         if self.config.restore.allow_empty:
             return
-        for name, task in self._tasks.items():
+        for task in self._started_tasks():
+            name = task.name
             if unclaimed := task.context.table_manager.unclaimed():
                 tables = ", ".join(map(repr, unclaimed))
                 raise PipelineError(
