@@ -207,15 +207,15 @@ class _DriverPersistence(Persistence):
         name = StateName(operator=operator, table=table, epoch=epoch, generation=self._generation, run=number, part=0)
         target = self._paths.state_object(name)
         store_of(self._storage).create(target, buffer.getvalue())
-        part = RunPart(object=target, rows=rows.num_rows, bytes=len(buffer.getvalue()))
-        for run in runs:
-            run.parts, run.persisted = (part,), epoch
-        return (part,)
+        return (RunPart(object=target, rows=rows.num_rows, bytes=len(buffer.getvalue())),)
 
-    def write_small(self, runs: list[Run], *, operator: str, table: str, epoch: Epoch, numbers: list[int]) -> int:
-        for run, number in zip(runs, numbers, strict=True):
-            self.write([run], None, operator=operator, table=table, epoch=epoch, number=number)
-        return sum(part.bytes for run in runs for part in run.parts or ())
+    def write_small(
+        self, runs: list[Run], *, operator: str, table: str, epoch: Epoch, numbers: list[int]
+    ) -> list[RunPart]:
+        return [
+            self.write([run], None, operator=operator, table=table, epoch=epoch, number=number)[0]
+            for run, number in zip(runs, numbers, strict=True)
+        ]
 
     def _frame(self, stored: StoredRun) -> DataFrame:
         store = store_of(self._storage)

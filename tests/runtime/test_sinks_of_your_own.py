@@ -220,5 +220,5 @@ def test_an_epoch_ends_although_its_report_fails() -> None:
 
     barrier = CheckpointBarrier(epoch=Epoch(1), min_epoch=Epoch(1), timestamp=0, then_stop=False)
     run = EpochRun(barrier, Generation(1), {}, lambda *_: None, fail)
-    assert run.move(CheckpointState.FAILED, "aborted")
+    assert run.abort("given up")
     assert run.done.is_set()

@@ -18,7 +18,6 @@ from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
     CheckpointReport,
     CheckpointRequest,
-    CheckpointState,
     Refusal,
     RefusalReason,
 )
@@ -111,14 +110,14 @@ class Checkpointer:
                 )
             if not self.running:
                 return Refusal(reason=RefusalReason.NOT_RUNNING, message="the job is not running")
-            if self._current is not None and not self._current.done.is_set():
+            if self._current is not None and self._in_flight():
                 return Refusal(
                     reason=RefusalReason.CHECKPOINT_IN_FLIGHT,
                     message=f"epoch {self._current.barrier.epoch} is in flight",
                 )
             kinds = {name: task.kind for name, task in self._tasks.items()}
             run = EpochRun(barrier, mine, kinds, self._on_frozen, self._on_ended)
-            self._remember(run)
+            self._remember(run, current=True)
         for source in self._sources():
             threading.Thread(
                 target=self._inject, args=(source, run), name=f"barrier-{source.name}", daemon=True
@@ -140,11 +139,10 @@ class Checkpointer:
             if run is None and epoch > self._newest_number:
                 barrier = CheckpointBarrier(epoch=epoch, min_epoch=epoch, timestamp=0, then_stop=False)
                 run = EpochRun(barrier, self._identity.generation, {}, self._on_frozen, self._on_ended)
-                self._remember(run)
+                self._remember(run, current=not self._in_flight())
         if run is None:
             return None
-        if run.state is CheckpointState.IN_PROGRESS:
-            self._fail(run, message)
+        self._abort(run, message)
         return run.report()
 
     def close(self) -> None:
@@ -154,9 +152,13 @@ class Checkpointer:
             self.abort(self._current.barrier.epoch, "the driver is ending")
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _remember(self, run: EpochRun) -> None:
+    def _in_flight(self) -> bool:
+        return self._current is not None and not self._current.done.is_set()
+
+    def _remember(self, run: EpochRun, *, current: bool) -> None:
         self._newest_number = run.barrier.epoch
-        self._current = run
+        if current:
+            self._current = run
         self._runs[run.barrier.epoch] = run
         while len(self._runs) > 32:
             del self._runs[min(self._runs)]
@@ -169,16 +171,15 @@ class Checkpointer:
             source.inject(run.barrier, run)
         except Exception as error:
             logger.exception("Barrier of epoch %s failed at source %s", run.barrier.epoch, source.name)
-            self._fail(run, str(error))
+            self._abort(run, told(error))
 
-    def _fail(self, run: EpochRun, message: str) -> None:
-        if run.move(CheckpointState.FAILED, message):
+    def _abort(self, run: EpochRun, message: str) -> None:
+        """Give an epoch up that has not passed its commit point; nothing happens to one that has."""
+        if run.abort(message):
             logger.warning("Epoch %s failed: %s", run.barrier.epoch, message)
             # Not by this thread: a task in the middle of a batch would make the controller's call wait for it.
             for task in self._tasks.values():
                 threading.Thread(target=task.give_up, args=(run,), name=f"give-up-{task.name}", daemon=True).start()
-            for source in self._sources():
-                source.resume()
 
     # --- persisting ---
 
@@ -192,20 +193,24 @@ class Checkpointer:
                 return
             self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
             state, rows, written = self._operator_state(run, operator)
-            if run.completed(operator, state, rows=rows, written=written) and run.try_commit_point():
-                self._publish(run)
+            last = run.completed(operator, state, rows=rows, written=written)
         except Exception as error:
-            logger.exception("Operator %s could not persist epoch %s", operator, run.barrier.epoch)
-            self._fail(run, f"operator {operator!r}: {told(error)}")
+            if not run.over:  # what an aborted epoch had may be gone already
+                logger.exception("Operator %s could not persist epoch %s", operator, run.barrier.epoch)
+            self._abort(run, f"operator {operator!r}: {told(error)}")
+            return
+        if last and run.try_commit_point():
+            self._publish(run)
 
     def _operator_state(self, run: EpochRun, operator: str) -> tuple[OperatorState, int, int]:
         part, task = run.parts[operator], self._tasks[operator]
         position = task.position if isinstance(task, SourceTask) else None
-        if part.snapshot is None:
+        snapshot = part.snapshot  # as it is now: an abort lets it go
+        if snapshot is None:
             return self._carried(operator, part.watermark), 0, 0
         rows = written = 0
         tables: dict[str, Table] = {}
-        for name, table in part.snapshot.tables.items():
+        for name, table in snapshot.tables.items():
             for one in table.runs:
                 one.arrive()
             written += self._write_table(run, operator, name, table)
@@ -221,15 +226,18 @@ class Checkpointer:
         while len(small) > 1 and not run.over:
             some, small = small[:MERGE_AT], small[MERGE_AT:]
             numbers = [self._run_number() for _ in some]
-            written += self._persistence.write_small(some, operator=operator, table=table, epoch=epoch, numbers=numbers)
+            parts = self._persistence.write_small(some, operator=operator, table=table, epoch=epoch, numbers=numbers)
+            run.written([(one, (part,)) for one, part in zip(some, parts, strict=True)])
+            written += sum(part.bytes for part in parts)
         new = [one for one in new if one.parts is None]
         for together in _as_one(new) if snapshot.as_one else [[one] for one in new]:
             if run.over:
                 break
-            parts = self._persistence.write(
+            whole = self._persistence.write(
                 together, snapshot.latest, operator=operator, table=table, epoch=epoch, number=self._run_number()
             )
-            written += sum(part.bytes for part in parts)
+            run.written([(one, whole) for one in together])
+            written += sum(part.bytes for part in whole)
         return written
 
     def _run_number(self) -> int:
@@ -251,41 +259,45 @@ class Checkpointer:
     # --- publishing ---
 
     def _publish(self, run: EpochRun) -> None:
-        """The epoch's end.
+        """The epoch's end. An error in here says nothing of whether the epoch is real: a new generation finds that out,
+        and commits what is.
 
         1. Publish the manifest.
         2. Commit the sinks, and record that they have committed.
         """
-        manifest = self._manifest(run)
-        # Step 1
-        outcome = self._published(manifest)
-        match outcome:
-            case GivenUp():
-                self._fail(run, "the store failed while the manifest was being published")
-                return
-            case Fenced():
-                run.move(CheckpointState.FAILED, outcome.message)
-                self._on_fenced(outcome)
-                return
-            case EpochTaken():
-                self._fail(run, outcome.message)
-                return
-            case Published():
-                self.last = manifest
-        published = manifest.objects()
-        for task in self._tasks.values():
-            task.context.table_manager.forget_unpublished(manifest.epoch, published)
         try:
+            manifest = self._manifest(run)
+            # Step 1
+            outcome = self._published(manifest)
+            match outcome:
+                case GivenUp():
+                    self._reject(run, "the store failed while the manifest was being published")
+                    return
+                case Fenced():
+                    self._reject(run, outcome.message)
+                    self._on_fenced(outcome)
+                    return
+                case EpochTaken():
+                    self._reject(run, outcome.message)
+                    return
+                case Published():
+                    self.last = manifest
+            published = manifest.objects()
+            for task in self._tasks.values():
+                task.context.table_manager.forget_unpublished(manifest.epoch, published)
             # Step 2
             self._committer.commit(manifest, held=_pending(run), on_sink=run.finished_commit)
         except Exception as error:
-            # The epoch is real, so it cannot fail any more: a new generation commits it again.
             self._on_error(error)
             return
-        run.move(CheckpointState.READY)
+        run.ready()
         logger.info("Epoch %s is ready", manifest.epoch)
         if manifest.then_stop:
             self._on_stopped()
+
+    def _reject(self, run: EpochRun, message: str) -> None:
+        logger.warning("Epoch %s failed: %s", run.barrier.epoch, message)
+        run.reject(message)
 
     def _published(self, manifest: Manifest) -> Published | Fenced | EpochTaken | GivenUp:
         """Publish; after an error, find out what became of it. Until that is known the epoch is neither real nor

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from epochal.protocol.barrier import CheckpointBarrier
@@ -13,11 +13,14 @@ from epochal.protocol.control import (
     OperatorEvent,
     OperatorReport,
 )
-from epochal.protocol.documents import OperatorState
+from epochal.protocol.documents import OperatorState, RunPart
 from epochal.protocol.epochs import Generation
 from epochal.runtime.table_manager import Snapshot
+from epochal.runtime.tables import Run
 
 logger = logging.getLogger(__name__)
+
+_ENDED = (CheckpointState.READY, CheckpointState.FAILED)
 
 
 def now_micros() -> int:
@@ -79,10 +82,17 @@ class EpochRun:
         self._note(operator, OperatorEvent.FINISHED_OPERATOR_SETUP)
 
     def finished_sync(self, operator: str, snapshot: Snapshot | None, watermark: int | None) -> None:
-        part = self.parts[operator]
-        part.snapshot, part.watermark, part.skipped = snapshot, watermark, snapshot is None
+        with self._lock:
+            part = self.parts[operator]
+            part.watermark, part.skipped = watermark, snapshot is None
+            late = self.finished is not None
+            if not late:
+                part.snapshot = snapshot
         self._note(operator, OperatorEvent.FINISHED_SYNC)
-        self._on_frozen(self, operator)
+        if not late:
+            self._on_frozen(self, operator)
+        elif snapshot is not None:
+            snapshot.release()  # aborted since the barrier came here: nobody else would
 
     def completed(self, operator: str, state: OperatorState, *, rows: int, written: int) -> bool:
         """The operator's state is in the store. True if it was the last one."""
@@ -97,35 +107,60 @@ class EpochRun:
 
     # --- how it goes on ---
 
-    def move(self, state: CheckpointState, message: str = "") -> bool:
-        """Change the state; False if the epoch has ended already."""
+    def try_commit_point(self) -> bool:
+        """From here on the epoch cannot be aborted: its manifest is being published. False if it has been."""
+        return self._move(CheckpointState.IN_PROGRESS, CheckpointState.COMMITTING)
+
+    def abort(self, message: str) -> bool:
+        """Give the epoch up. False if it has passed its commit point, or has ended."""
+        return self._move(CheckpointState.IN_PROGRESS, CheckpointState.FAILED, message)
+
+    def reject(self, message: str) -> bool:
+        """For who publishes only: it is certain that the manifest is not there, and never will be."""
+        return self._move(CheckpointState.COMMITTING, CheckpointState.FAILED, message)
+
+    def ready(self) -> bool:
+        """For who publishes only: the sinks have committed."""
+        return self._move(CheckpointState.COMMITTING, CheckpointState.READY)
+
+    def _move(self, expected: CheckpointState, state: CheckpointState, message: str = "") -> bool:
+        """Compare and set, in one step. The four methods above are all the ways that there are."""
         with self._lock:
-            if self.finished is not None:
+            if self.state is not expected:
                 return False
             self.state = state
             self.message = message or self.message
-            if state in (CheckpointState.READY, CheckpointState.FAILED):
+            if state in _ENDED:
                 self.finished = self._now()
         if self.finished is not None:
-            try:
-                self._release()
-                self._on_ended(self.report())
-            except Exception:
-                logger.exception("Epoch %s has ended, and that could not be told in full", self.barrier.epoch)
-            finally:
-                self.done.set()
+            self._end()
         return True
 
-    def try_commit_point(self) -> bool:
-        """From here on the epoch cannot be aborted: its manifest is being published."""
-        return self.move(CheckpointState.COMMITTING)
+    def _end(self) -> None:
+        try:
+            self._release()
+            self._on_ended(self.report())
+        except Exception:
+            logger.exception("Epoch %s has ended, and that could not be told in full", self.barrier.epoch)
+        finally:
+            self.done.set()
 
     def _release(self) -> None:
         for part in self.parts.values():
-            if part.snapshot is not None:
-                part.snapshot.release()
-                # The epoch's report is kept for long; its frames must not be, in Python and in the JVM.
-                part.snapshot = None
+            # The epoch's report is kept for long; its frames must not be, in Python and in the JVM.
+            snapshot, part.snapshot = part.snapshot, None
+            if snapshot is not None:
+                snapshot.release()
+
+    def written(self, runs: Sequence[tuple[Run, tuple[RunPart, ...]]]) -> bool:
+        """Note where runs are in the store. Not if the epoch has ended meanwhile: the next one shares these runs, and
+        writes them itself."""
+        with self._lock:
+            if self.state is not CheckpointState.IN_PROGRESS:
+                return False
+            for run, parts in runs:
+                run.parts, run.persisted = parts, self.barrier.epoch
+            return True
 
     def _note(self, operator: str, event: OperatorEvent) -> None:
         with self._lock:

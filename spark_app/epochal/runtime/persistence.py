@@ -63,7 +63,7 @@ class Persistence:
     ) -> tuple[RunPart, ...]:
         """Write the rows of runs that no epoch has, as one run: one object a partition, or one for each file that they
         are packed as; either all are packed or none is. Those of a ``latest`` table are written by the executors that
-        have its files."""
+        have its files. The runs stay as they are: whose epoch this is says whether it still counts."""
         name = StateName(operator=operator, table=table, epoch=epoch, generation=self._generation, run=number, part=0)
         step = _writer(self._storage, self._paths, name)
         if latest is not None:
@@ -74,14 +74,12 @@ class Persistence:
             if runs[0].packed is not None:
                 step = _putter(self._storage, self._paths, name, tasks)
             written = frame.coalesce(tasks).mapInArrow(step, _WRITTEN)
-        parts = tuple(map(_part_of, written.collect()))
-        for run in runs:
-            run.parts, run.persisted = parts, epoch
-        return parts
+        return tuple(map(_part_of, written.collect()))
 
-    def write_small(self, runs: list[Run], *, operator: str, table: str, epoch: Epoch, numbers: list[int]) -> int:
-        """Write several runs of few rows, one object each, by one task: a job takes longer than their rows. Returns how
-        many bytes there are."""
+    def write_small(
+        self, runs: list[Run], *, operator: str, table: str, epoch: Epoch, numbers: list[int]
+    ) -> list[RunPart]:
+        """Write several runs of few rows, one object each, by one task: a job takes longer than their rows."""
         names = [
             StateName(operator=operator, table=table, epoch=epoch, generation=self._generation, run=number, part=0)
             for number in numbers
@@ -89,10 +87,9 @@ class Persistence:
         frame = union(run.frame.withColumn(_INDEX, F.lit(index)) for index, run in enumerate(runs))
         assert frame is not None
         step = _small_writer(self._storage, self._paths, names)
-        for row in frame.coalesce(1).mapInArrow(step, f"{_WRITTEN}, {_INDEX} int").collect():
-            run = runs[row[_INDEX]]
-            run.parts, run.persisted = (_part_of(row),), epoch
-        return sum(part.bytes for run in runs for part in run.parts or ())
+        rows = frame.coalesce(1).mapInArrow(step, f"{_WRITTEN}, {_INDEX} int").collect()
+        parts = {row[_INDEX]: _part_of(row) for row in rows}
+        return [parts[index] for index in range(len(runs))]
 
     def _tasks(self, runs: list[Run]) -> int:
         """How many at most write these."""

@@ -73,7 +73,8 @@ class SourceTask(Task):
         self._barrier_waits = threading.Event()
         self._barrier_passed = threading.Event()
         self._stopping = False
-        self._held = False
+        self._last: EpochRun | None = None
+        """The epoch after which the job stops."""
         self._max_time: int | None = None
         self._last_rows = time.monotonic()
         self._is_idle = False
@@ -170,7 +171,7 @@ class SourceTask(Task):
         """A barrier that waits for the lock goes before the next batch, however fast these come; after the barrier of a
         stop nothing goes."""
         began = time.perf_counter()
-        while (self._barrier_waits.is_set() or self._held) and not self._stopping:
+        while (self._barrier_waits.is_set() or self._held()) and not self._stopping:
             self._barrier_passed.wait(timeout=0.2)
         if self._stopping:
             raise JobStoppingError(f"source {self.name!r} has stopped")
@@ -252,7 +253,7 @@ class SourceTask(Task):
 
     def tick(self) -> None:
         """Called now and then: what goes by the clock must not wait for rows. A batch in flight is enough of a tick."""
-        if self._held or self._stopping or not self._lock.acquire(blocking=False):
+        if self._held() or self._stopping or not self._lock.acquire(blocking=False):
             return
         try:
             with self._scope() as scope:
@@ -272,14 +273,15 @@ class SourceTask(Task):
                     return
                 self.position = source_log.capture(self._directory, self.batch)
                 self.cut(barrier, run, scope)
-                self._held = barrier.then_stop
+                self._last = run if barrier.then_stop else None
         finally:
             self._barrier_waits.clear()
             self._barrier_passed.set()
 
-    def resume(self) -> None:
-        """A last checkpoint failed, so it was not the last: the job goes on until the stop is asked for again."""
-        self._held = False
+    def _held(self) -> bool:
+        """Nothing goes after the last barrier. A last checkpoint that failed was not the last: the job goes on until
+        the stop is asked for again."""
+        return self._last is not None and not self._last.over
 
     # --- status ---
 
