@@ -395,6 +395,16 @@ SECTIONS: dict[str, list[Case]] = {
             "a table is looked up as it is now",
         ),
         Case(
+            "INSERT INTO out SELECT o.id FROM orders o\n"
+            "JOIN plain FOR SYSTEM_TIME AS OF o.at - INTERVAL '1' DAY AS p ON o.id = p.id",
+            "a table is looked up as it is now",
+        ),
+        Case(
+            "CREATE TABLE t (at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL -1 MINUTE)\n"
+            "WITH ('connector' = 'files', 'path' = '/x')",
+            "a watermark is not ahead of its column",
+        ),
+        Case(
             "INSERT INTO out SELECT id, tag FROM orders LATERAL VIEW explode(item.tags) t AS tag\n"
             "FULL JOIN payments p ON orders.id = p.id AND p.paid_at = orders.at",
             "write LATERAL VIEW after the outer join",

@@ -109,6 +109,39 @@ def test_two_aggregates_have_two_names(one: str, other: str) -> None:
     assert dict(swapped_node.aggregates) == dict(node.aggregates)
 
 
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("sum( amount )", "sum_amount"),
+        ("max(amount*2)", "max_amount_all_2"),
+        ("max(amount /* as before */\n  * 2)", "max_amount_all_2"),
+        (
+            "sum(case when amount > 10 and country = 'de'\n then amount else 0 end)",
+            "sum_case_when_amount_10_and_cou_b1e3155c",
+        ),
+        (
+            "count(*) FILTER (WHERE amount > 10 AND country IS NOT NULL)",
+            "count_case_when_amount_10_and_n_781a00f5",
+        ),
+        ("sum(coalesce(amount, 0) + coalesce(id, 0) * 2)", "sum_coalesce_amount_0_coalesce_b2ce3c93"),
+    ],
+)
+def test_names_are_those_that_state_was_kept_under_before(call: str, name: str) -> None:
+    node = plan_of(f"INSERT INTO out SELECT {call} AS x FROM orders GROUP BY country").nodes["out-aggregate"]
+    assert isinstance(node, AggregateNode)
+    assert list(node.aggregates) == [name]
+
+
+def test_how_a_text_is_laid_out_is_no_part_of_what_state_means() -> None:
+    query = (
+        "INSERT INTO out SELECT sum(amount{0}+{0}1) AS a, sum(amount{0}-{0}1) AS b FROM orders "
+        "GROUP BY upper({0}country)"
+    )
+    plans = [plan_of(query.format(space)) for space in (" ", " /* why */ ", "\n  -- why\n  ")]
+    nodes = [plan.nodes["out-aggregate"] for plan in plans]
+    assert nodes[0] == nodes[1] == nodes[2]
+
+
 def test_an_aggregate_has_another_name_than_a_key() -> None:
     plan = plan_of(
         "CREATE VIEW v AS SELECT country AS sum_amount, amount FROM orders;"
@@ -160,6 +193,14 @@ def test_a_part_that_is_none_for_spark_is_not_taken_for_a_key() -> None:
         plan_of("INSERT INTO out SELECT country || id + 1 AS x FROM orders GROUP BY country, id + 1")
 
 
+def test_a_comparison_of_comparisons_is_read_as_spark_reads_it() -> None:
+    """``a = b > c`` is ``(a = b) > c``."""
+    with pytest.raises(SqlError, match="column amount is neither in GROUP BY"):
+        plan_of("INSERT INTO out SELECT id = amount > 1 AS x FROM orders GROUP BY id, amount > 1")
+    lines = told(plan_of(JOIN.format(how="", time=WITHIN, more=" AND o.country = p.country > 'a'")))
+    assert any("WHERE (country = p__country > 'a')" in line for line in lines)
+
+
 def test_what_is_inside_a_lambda_is_no_key() -> None:
     query = "SELECT transform(collect_list(id), id -> id + 1) AS x, id + 1 AS k FROM orders GROUP BY id + 1"
     lines = told(plan_of(f"INSERT INTO out {query}"))
@@ -187,6 +228,13 @@ VIEWS = (
     "CREATE VIEW p AS SELECT window_start AS c, window_end AS d, country FROM TABLE(TUMBLE(TABLE payments, "
     "DESCRIPTOR(paid_at), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end, country;"
 )
+
+
+@pytest.mark.parametrize("time", [f"({WITHIN})", "(p.paid_at >= o.at AND (o.at + INTERVAL '1' HOUR >= p.paid_at))"])
+def test_parentheses_around_a_bound_do_not_hide_it(time: str) -> None:
+    node = plan_of(JOIN.format(how="LEFT", time=time, more="")).nodes["out-join"]
+    assert isinstance(node, JoinNode)
+    assert (node.lower, node.upper) == (0, HOUR)
 
 
 def test_every_condition_on_the_same_times_counts() -> None:

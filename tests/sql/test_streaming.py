@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from epochal.pipeline import Pipeline
 from epochal.sql.build import build_sql
+from epochal.sql.calls import AGGREGATES
 from tests.runtime.streaming import FedJob, Rows, at, batches_of, ordered
 
 ORDERS = "id long, country string, amount double, at timestamp, cents long"
@@ -225,3 +226,20 @@ def test_rankings_sessions_and_other_joins_give_what_batch_sql_gives(spark: Spar
     assert latest(output(spark, tmp_path, "by_country")) == ordered(spark.sql(PER_COUNTRY).collect())
     last = max(output(spark, tmp_path, "of_countries").collect())
     assert tuple(last) == tuple(spark.sql(OF_COUNTRIES).collect()[0])
+
+
+@pytest.mark.spark
+def test_every_aggregate_of_spark_is_known(spark: SparkSession) -> None:
+    session: Any = spark
+    state = session._jsparkSession.sessionState()
+    names = {str(one).split(".")[-1] for one in _all(state.functionRegistry().listFunction())}
+    identifier = session._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
+    groups = {name: str(state.catalog().lookupFunctionInfo(identifier(name)).getGroup()) for name in names}
+    assert {name for name, group in groups.items() if group == "agg_funcs"} == AGGREGATES
+
+
+def _all(found: Any) -> list[Any]:
+    iterator, listed = found.iterator(), []
+    while iterator.hasNext():
+        listed.append(iterator.next().unquotedString())
+    return listed

@@ -4,12 +4,14 @@ import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
+import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import AggregateCall
 from epochal.sql.relations import Scope
-from epochal.sql.slices import children, form, function_name, piece_of, without_comments
+from epochal.sql.slices import children, form, function_name, piece_of, tidy
 
 AGGREGATES = {
     "any", "any_value", "approx_count_distinct", "approx_percentile", "approx_top_k", "approx_top_k_accumulate",
@@ -35,7 +37,8 @@ _AROUND = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
 _MORE_THAN_A_VALUE = (
     exp.Kwarg | exp.Alias | exp.Order | exp.IgnoreNulls | exp.RespectNulls | exp.Limit | exp.HavingMax | exp.Lambda
 )
-_BEGIN = re.compile(r"\w+\s*\(\s*(DISTINCT\s+)?", re.IGNORECASE)
+_BEGIN = re.compile(r"\w+ ?\( ?(DISTINCT)?", re.IGNORECASE)
+_CALL = re.compile(r"\w+(?=\()")
 _ALL = re.compile(r"ALL\s", re.IGNORECASE)
 
 
@@ -78,13 +81,13 @@ def call_of(tree: exp.Expr, scope: Scope) -> AggregateCall:
         and len(plain.arguments) == 1
     ):
         value = "1" if plain.arguments[0] == "*" else plain.arguments[0]
-        condition = scope.sql(tree.expression.this)
+        condition = tidy(scope.sql(tree.expression.this))
         return AggregateCall(
             function=plain.function,
             arguments=(f"CASE WHEN {condition} THEN {value} END",),
             distinct=plain.distinct,
         )
-    return AggregateCall(expression=scope.sql(tree))
+    return AggregateCall(expression=tidy(scope.sql(tree)))
 
 
 def _plain(call: exp.Expr, scope: Scope) -> AggregateCall | None:
@@ -95,7 +98,7 @@ def _plain(call: exp.Expr, scope: Scope) -> AggregateCall | None:
     whole, at = piece_of(call), None
     for argument in arguments:
         piece = piece_of(argument)
-        between = without_comments(whole.source.text[whole.start if at is None else at : piece.start])
+        between = tidy(whole.source.text[whole.start if at is None else at : piece.start])
         wanted = _BEGIN.fullmatch(between) if at is None else between.strip() == ","
         star = argument.is_star and not (
             isinstance(argument, exp.Star) and not distinct and function_name(call) == "count"
@@ -103,12 +106,12 @@ def _plain(call: exp.Expr, scope: Scope) -> AggregateCall | None:
         if not wanted or star or isinstance(argument, _MORE_THAN_A_VALUE) or _ALL.match(piece.text):
             return None
         at = piece.end
-    rest = without_comments(whole.source.text[whole.start if at is None else at : whole.end])
+    rest = tidy(whole.source.text[whole.start if at is None else at : whole.end])
     if rest.strip() != ")" or not arguments:
         return None
     return AggregateCall(
         function=function_name(call),
-        arguments=tuple("*" if isinstance(one, exp.Star) else scope.sql(one) for one in arguments),
+        arguments=tuple("*" if isinstance(one, exp.Star) else tidy(scope.sql(one)) for one in arguments),
         distinct=distinct,
     )
 
@@ -118,8 +121,20 @@ def _plain(call: exp.Expr, scope: Scope) -> AggregateCall | None:
 
 def words_of(sql: str) -> str:
     """What an expression may be called. Others may have the same words: see :func:`named_apart`."""
-    words = re.sub(r"[^a-z0-9]+", "_", without_comments(sql).replace("*", " all ").lower()).strip("_")
-    return words if len(words) <= 40 else f"{words[:31].strip('_')}_{_fingerprint(sql)}"
+    text = _as_named(sql)
+    words = re.sub(r"[^a-z0-9]+", "_", text.replace("*", " all ").lower()).strip("_")
+    return words if len(words) <= 40 else f"{words[:31].strip('_')}_{_fingerprint(text)}"
+
+
+def _as_named(sql: str) -> str:
+    """The spelling that names are made of. State is kept by them, so it has to stay what it has always been: sqlglot's,
+    with the aggregate in small letters. Nothing is computed from it."""
+    try:
+        text = sqlglot.parse_one(sql, dialect="spark").sql(dialect="spark", normalize_functions=False, comments=False)
+    except SqlglotError:
+        return tidy(sql)
+    call = _CALL.match(sql)
+    return text if call is None or call[0] not in AGGREGATES else _CALL.sub(call[0], text, count=1)
 
 
 def named_apart(expressions: Mapping[int, str], taken: Iterable[str]) -> dict[int, str]:

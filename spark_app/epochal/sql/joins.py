@@ -200,6 +200,8 @@ def _mark(tree: exp.Expr, left: Side, right: Side) -> None:
 def _sides(tree: exp.Binary, left: Side, right: Side) -> tuple[exp.Expr, exp.Expr] | None:
     """The operands, the left side's first; None if they are not of one side each."""
     one, other = tree.this, tree.expression
+    if isinstance(one, exp.Predicate | exp.Not) or isinstance(other, exp.Predicate | exp.Not):
+        return None  # a.x = b.y > 1 is (a.x = b.y) > 1 for Spark
     if not list(columns_in(one)) or not list(columns_in(other)):
         return None
     if left.has(one) and right.has(other):

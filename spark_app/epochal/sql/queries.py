@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from epochal.sql.aggregation import aggregated, output_name
+from epochal.sql.aggregation import aggregated
 from epochal.sql.calls import aggregates_in
 from epochal.sql.context import Context, Path
 from epochal.sql.dialect import WindowCall
@@ -15,7 +15,8 @@ from epochal.sql.lookups import looked_up, window_joined
 from epochal.sql.plan import Step, UnionNode
 from epochal.sql.ranking import distinct, first_rows, hidden, row_number_of, settled
 from epochal.sql.relations import Relation, Scope, all_of, conjuncts, identity
-from epochal.sql.slices import check_name, is_own, piece_of, quoted, rewritten, written
+from epochal.sql.selection import output_name
+from epochal.sql.slices import check_name, function_name, is_own, piece_of, quoted, rewritten, written
 from epochal.sql.tables import Table
 from epochal.sql.windows import in_windows, window_spec
 
@@ -289,7 +290,7 @@ def _joins(
         only(join, "this", "on", "using", "side", "kind", "method", "hint")
         left, last = Side(relation, scope, own), join is joins[-1]
         given = where if last else []
-        if (table := _lookup_table(join, names)) is not None:
+        if (table := _lookup_table(join, scope, names)) is not None:
             settled(relation)
             alias = join.this.alias_or_name
             _check_new(alias, scope, join)
@@ -349,13 +350,18 @@ def _only_a_number(at: exp.Expr) -> RefusedError:
     return RefusedError(at, "QUALIFY takes ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) <= n and nothing else")
 
 
-def _lookup_table(join: exp.Join, names: Names) -> Table | None:
+def _lookup_table(join: exp.Join, scope: Scope, names: Names) -> Table | None:
     """The table of ``JOIN t FOR SYSTEM_TIME AS OF …``."""
     if not isinstance(join.this, exp.Table) or join.this.args.get("version") is None:
         return None
     only(join.this, "this", "alias", "db", "catalog", "version")
-    if join.this.args["version"].name != "TIMESTAMP":
-        raise RefusedError(join.this, "a table is looked up as it is now: write FOR SYSTEM_TIME AS OF the event time")
+    version = join.this.args["version"]
+    asked = version.expression
+    plain = isinstance(asked, exp.Column) or (function_name(asked) and not asked.expressions)
+    if version.name != "TIMESTAMP" or not plain:
+        raise RefusedError(join.this, "a table is looked up as it is now: write FOR SYSTEM_TIME AS OF a column")
+    if isinstance(asked, exp.Column):
+        scope.resolve(asked)
     return names.table(join.this)
 
 

@@ -214,5 +214,13 @@ def form(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def without_comments(text: str) -> str:
-    return "".join(" " if match["skip"] else match[0] for match in _TOKEN.finditer(text))
+def tidy(text: str) -> str:
+    """The same text in one line, without comments: state goes by what is computed, not by how it is laid out."""
+    tokens = [(match.lastgroup, match[0]) for match in _TOKEN.finditer(text)]
+    kept: list[str] = []
+    for number, (kind, token) in enumerate(tokens):
+        if kind != "skip":
+            kept.append(token)
+        elif number and tokens[number - 1][0] != "skip":
+            kept.append(" ")
+    return "".join(kept).strip()

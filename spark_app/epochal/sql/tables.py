@@ -168,7 +168,10 @@ def _watermark(parts: list[exp.Expr]) -> Watermark | None:
     if isinstance(expression, exp.Column) and expression.name.lower() == column.name.lower():
         return Watermark(declared.name, 0)
     if isinstance(expression, exp.Sub) and expression.this == column:
-        return Watermark(declared.name, micros_of(expression.expression, expression))
+        delay = micros_of(expression.expression, expression)
+        if delay < 0:
+            raise RefusedError(expression, f"a watermark is not ahead of its column: write {column.name} - INTERVAL …")
+        return Watermark(declared.name, delay)
     raise RefusedError(
         expression, f"a watermark is its column less a fixed interval: write {column.name} - INTERVAL '10' SECOND"
     )
