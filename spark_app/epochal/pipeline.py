@@ -121,7 +121,8 @@ class Pipeline:
 
         ``event_time`` names its timestamp column; rows may come up to ``delay`` out of order. A source that brings
         nothing for ``idle_after`` does not hold other sources back. ``trigger`` is the time between micro-batches
-        (default: as fast as they can be). ``bounded`` reads what is there now and ends: then all windows close.
+        (default: as fast as they can be). ``bounded`` reads what is there now and ends: when all sources have
+        ended, all windows close. Run again, the job goes on with what has come since.
         """
         if not stream.isStreaming:
             raise PipelineError(f"source {name!r} is no stream: use p.spark.readStream instead of read")

@@ -93,6 +93,10 @@ class FedJob(LocalJob):
         """What came out at a sink in all epochs."""
         return ordered(row for rows in self._collected[name].values() for row in rows)
 
+    def of_epoch(self, name: str, epoch: int) -> Rows:
+        """What came out at a sink in one epoch."""
+        return ordered(self._collected[name].get(epoch, []))
+
     def exact(self, name: str) -> Rows:
         """The same, floats to the last digit, in the order of epochs."""
         return [tuple(row) for _, rows in sorted(self._collected[name].items()) for row in rows]

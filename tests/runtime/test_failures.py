@@ -60,7 +60,8 @@ def aggregate(p: Pipeline, files: Files) -> Stream:
 
 
 def of_windows(p: Pipeline, files: Files) -> Stream:
-    """What comes of windows that are over is computed when the batch is done."""
+    """What comes of windows that are over is computed in the background; of those that are open at the end, with the
+    last epoch."""
 
     def show(number: int) -> int:
         raise ValueError(f"{number} cannot be shown")
@@ -108,6 +109,9 @@ def test_the_operator_whose_fault_it_is_is_named(
     files.add(1, 2)
     job = LocalJob(spark, lambda p: build(p, files).to_parquet("out", str(tmp_path / "out")), tmp_path)
     engine = job.start()
+    job.wait(lambda: engine.exit_code is not None or engine.status().finished, "the sources to end, or the driver")
+    if engine.exit_code is None:
+        job.checkpoint(then_stop=True, wait=False)
     job.wait(lambda: engine.exit_code is not None, "the driver to end")
     assert engine.exit_code == EXIT_FAILED
     message = engine.status().message

@@ -61,6 +61,10 @@ class Run(_Body, frozen=True):
 
 PENDING = "pending"
 """The table that a sink's rows wait in until their epoch is published."""
+AT_END = "at_end"
+"""The table for rows that come only because all sources have ended. They are committed like those that are pending."""
+COMMITTED_TABLES = (PENDING, AT_END)
+"""All tables whose rows an epoch's commit makes visible."""
 
 LATEST_KEY = "__key"
 """The column of a Latest table that holds the key: a struct."""

@@ -21,13 +21,14 @@ from epochal.protocol.control import (
     Refusal,
     RefusalReason,
 )
-from epochal.protocol.documents import PENDING, Manifest, OperatorState, Table
+from epochal.protocol.documents import COMMITTED_TABLES, Manifest, OperatorState, Table
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
 from epochal.protocol.errors import StoreError
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import EpochTaken, Fenced, GivenUp, Published, give_up, publish
 from epochal.protocol.store import Store
 from epochal.runtime.committer import Committer
+from epochal.runtime.end import End
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import told
 from epochal.runtime.persistence import Persistence, stored
@@ -86,6 +87,7 @@ class Checkpointer:
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="persist")
         self._run_numbers = 0
+        self._end = End(tasks)
         self.running = False
 
     # --- what the controller asks for ---
@@ -116,8 +118,12 @@ class Checkpointer:
                     message=f"epoch {self._current.barrier.epoch} is in flight",
                 )
             kinds = {name: task.kind for name, task in self._tasks.items()}
-            run = EpochRun(barrier, mine, kinds, self._on_frozen, self._on_ended)
+            ends = barrier.then_stop and all(source.finished for source in self._sources())
+            run = EpochRun(barrier, mine, kinds, self._on_frozen, self._on_ended, ends=ends or self._end.has_come)
             self._remember(run, current=True)
+        if self._end.has_come:
+            threading.Thread(target=self._make_end, args=(run,), name="end", daemon=True).start()
+            return run.report()
         for source in self._sources():
             threading.Thread(
                 target=self._inject, args=(source, run), name=f"barrier-{source.name}", daemon=True
@@ -185,6 +191,17 @@ class Checkpointer:
 
     def _on_frozen(self, run: EpochRun, operator: str) -> None:
         self._pool.submit(self._persist, run, operator)
+        if run.ends and not self._end.has_come and self._end.all_frozen(run):
+            # Not by this thread: it holds the lock of the operator that was frozen last.
+            threading.Thread(target=self._make_end, args=(run,), name="end", daemon=True).start()
+
+    def _make_end(self, run: EpochRun) -> None:
+        try:
+            self._end.make(run)
+        except Exception as error:
+            # Some has come out and some has not: only a new driver can tell which.
+            logger.exception("Closing what was open at the end of all sources failed")
+            self._on_error(error)
 
     def _persist(self, run: EpochRun, operator: str) -> None:
         """Write one operator's new runs; the last operator to be done publishes the epoch."""
@@ -336,7 +353,10 @@ class Checkpointer:
 def _pending(run: EpochRun) -> dict[str, list[Run]]:
     """By operator, the runs that are pending in the epoch."""
     snapshots = {name: part.snapshot for name, part in run.parts.items() if part.snapshot is not None}
-    return {name: one.tables[PENDING].runs for name, one in snapshots.items() if PENDING in one.tables}
+    return {
+        name: [run for table in COMMITTED_TABLES if table in one.tables for run in one.tables[table].runs]
+        for name, one in snapshots.items()
+    }
 
 
 def _as_one(runs: list[Run]) -> list[list[Run]]:

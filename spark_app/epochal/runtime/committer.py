@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from epochal.protocol.documents import PENDING, CommitRecord, Manifest
+from epochal.protocol.documents import AT_END, COMMITTED_TABLES, PENDING, CommitRecord, Manifest
 from epochal.protocol.epochs import Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import record_commit
@@ -55,12 +55,40 @@ class Committer:
         # Step 2
         record_commit(self._store, self._paths, CommitRecord(epoch=manifest.epoch, generation=self._generation))
 
-    def _commit_sink(self, task: Task, sink: SinkOperator, manifest: Manifest, held: list[Run] | None) -> None:
+    def take_back_end(self, manifest: Manifest) -> None:
+        """The job goes on after an epoch that was its end: sinks that can take back what they were given only because
+        of that. Made again after a crash, it changes nothing.
+
+        1. Take back all of the epoch.
+        2. Commit what had come before the end.
+        """
+        for name, task in self._tasks.items():
+            state = manifest.operators.get(name)
+            if not (state and AT_END in state.tables and state.tables[AT_END].runs):
+                continue
+            if isinstance(task.operator, SinkOperator) and task.operator.can_take_back:
+                # Step 1
+                try:
+                    task.operator.take_back(manifest.epoch - 1, task.context)
+                except Exception as error:
+                    raise OperatorError(name, error) from error
+                # Step 2
+                self._commit_sink(task, task.operator, manifest, None, tables=(PENDING,))
+
+    def _commit_sink(
+        self,
+        task: Task,
+        sink: SinkOperator,
+        manifest: Manifest,
+        held: list[Run] | None,
+        *,
+        tables: tuple[str, ...] = COMMITTED_TABLES,
+    ) -> None:
         state = manifest.operators.get(task.name)
         if state is None:
             return  # the sink is new: the epoch knows nothing of it
         # As the manifest has them: a commit that is made again after a crash knows no others.
-        stored = state.tables[PENDING].runs if PENDING in state.tables else ()
+        stored = [run for table in tables if table in state.tables for run in state.tables[table].runs]
         parts = [part for run in stored for part in run.parts]
         read: list[Run] = []
         try:

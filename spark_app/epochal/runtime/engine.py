@@ -26,7 +26,7 @@ from epochal.protocol.control import (
     RefusalReason,
     SinkReport,
 )
-from epochal.protocol.documents import PENDING, DamageRecord, GenerationRecord, Manifest, OperatorState
+from epochal.protocol.documents import COMMITTED_TABLES, DamageRecord, GenerationRecord, Manifest, OperatorState
 from epochal.protocol.epochs import NO_EPOCH, Epoch
 from epochal.protocol.errors import AccessDeniedError, BadCredentialsError, MissingBucketError, StoreConfigError
 from epochal.protocol.paths import JobPaths
@@ -48,7 +48,7 @@ from epochal.runtime.reports import Reports
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableManager
 from epochal.runtime.tables import check_replicas
-from epochal.runtime.task import Edge, Task
+from epochal.runtime.task import Edge, Task, known_watermark
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +131,7 @@ class Engine:
         2. Claim the generation, seal, resolve.
         3. Build the tasks, with the state of the restored epoch.
         4. Commit the restored epoch's sinks, if that is not known to be done. If that is all there is to do, end.
+           Otherwise take back what came only because the job had come to its end.
         5. Start the sources.
 
         If stored bytes turn out to be damaged in step 3 or 4, that is noted in the store and the driver ends: the next
@@ -168,6 +169,8 @@ class Engine:
             # Step 4
             if isinstance(resolved, Found) and resolved.needs_commit:
                 committer.commit(resolved.manifest)
+            if manifest is not None and not self._only_commits:
+                committer.take_back_end(manifest)
         except DamagedStateError as error:
             assert manifest is not None
             self._end_damaged(store, manifest.epoch, error)
@@ -284,10 +287,14 @@ class Engine:
                 upstream.context.ports_read.add(source.port)
             tasks[node.name] = task
             inputs = [tasks[source.node].output_watermark() for source in node.inputs]
-            task.restore_watermark(state.watermark, inputs)
+            task.restore_watermark(known_watermark(state.watermark), inputs)
             if isinstance(task, SourceTask) and state.position is not None:
                 conf = {key: spark.conf.get(key) or "" for key in TAKEN_OVER}
                 task.restore(state.position, conf)
+        bounded = [node.source.bounded for node in graph.nodes.values() if node.source is not None]
+        for task in tasks.values():
+            if isinstance(task, SourceTask):
+                task.others_go_on = not all(bounded)
         # In one go: the control server asks at any time, and must not see half of them.
         self._tasks = tasks
 
@@ -307,7 +314,11 @@ class Engine:
         kept = {
             name
             for name, state in manifest.operators.items()
-            if any(stored.runs for table, stored in state.tables.items() if table == PENDING or not self._only_commits)
+            if any(
+                stored.runs
+                for table, stored in state.tables.items()
+                if table in COMMITTED_TABLES or not self._only_commits
+            )
         }
         lost = ", ".join(repr(name) for name in sorted(kept - set(self._tasks)))
         if lost:

@@ -52,9 +52,13 @@ class EpochRun:
         kinds: dict[str, str],
         on_frozen: Callable[["EpochRun", str], None],
         on_ended: Callable[[CheckpointReport], None],
+        *,
+        ends: bool = False,
     ) -> None:
         self.barrier = barrier
         self.generation = generation
+        self.ends = ends
+        """Whether all sources have ended: sinks then have their part after what comes out because of that."""
         self.parts = {name: OperatorPart(kind) for name, kind in kinds.items()}
         self.state = CheckpointState.IN_PROGRESS
         self.message = ""
@@ -62,6 +66,7 @@ class EpochRun:
         self._began = time.monotonic_ns()
         self.finished: int | None = None
         self.done = threading.Event()
+        self._told_frozen = False
         self._on_frozen = on_frozen
         self._on_ended = on_ended
         self._lock = threading.Lock()
@@ -93,6 +98,13 @@ class EpochRun:
             self._on_frozen(self, operator)
         elif snapshot is not None:
             snapshot.release()  # aborted since the barrier came here: nobody else would
+
+    def frozen_all(self, operators: set[str]) -> bool:
+        """Whether all of these are frozen. True only once."""
+        with self._lock:
+            frozen = all(OperatorEvent.FINISHED_SYNC in self.parts[name].events for name in operators)
+            first, self._told_frozen = frozen and not self._told_frozen, self._told_frozen or frozen
+            return first
 
     def completed(self, operator: str, state: OperatorState, *, rows: int, written: int) -> bool:
         """The operator's state is in the store. True if it was the last one."""

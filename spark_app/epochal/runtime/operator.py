@@ -166,7 +166,9 @@ class SinkOperator(Operator):
 
     @final
     def on_start(self, ctx: OperatorContext) -> None:
-        ctx.pending = PendingRows(ctx.table_manager, may_pack=not self.needs_frame)
+        ctx.pending = PendingRows(
+            ctx.name, ctx.table_manager, may_pack=not self.needs_frame, takes_back=self.can_take_back
+        )
         self.open(ctx)
 
     @final
@@ -177,5 +179,5 @@ class SinkOperator(Operator):
     @final
     def handle_checkpoint(self, barrier: CheckpointBarrier, ctx: OperatorContext) -> bool:
         assert ctx.pending is not None
-        ctx.pending.forget_committed()
+        ctx.pending.settle()
         return True

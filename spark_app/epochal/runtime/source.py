@@ -75,6 +75,9 @@ class SourceTask(Task):
         self._stopping = False
         self._last: EpochRun | None = None
         """The epoch after which the job stops."""
+        self._closed = False
+        self.others_go_on = False
+        """Whether the job has sources that never end."""
         self._max_time: int | None = None
         self._last_rows = time.monotonic()
         self._is_idle = False
@@ -120,17 +123,30 @@ class SourceTask(Task):
             self._end()
 
     def _end(self) -> None:
-        """The source has come to its end: nothing older is expected, so nobody waits for it any more."""
+        """The source has come to its end, as far as is known now: the job may be run again when there is more, so its
+        watermark stays what it is. Beside sources that never end, nobody waits for it any more."""
         try:
             self._give_way_to_barrier()
-            with self._lock, self._scope() as scope:
-                self.context.watermark = MAX_WATERMARK
-                self.forward_watermark(scope)
+            with self._lock, self.scope() as scope:
+                if self.others_go_on:
+                    self._is_idle = True
+                    self.forward_watermark(scope, idle=True)
                 self.finished = True
         except JobStoppingError:
             pass
         except Exception as error:
             self._on_error(error)
+
+    def hold_for_end(self) -> None:
+        """From here on nothing changes any more, also not by the clock."""
+        with self._lock:
+            self._closed = True
+
+    def close_all(self) -> None:
+        """Let everything come out that waits for a watermark. The source's own stays what it is."""
+        with self._lock, self.scope() as scope:
+            for edge in self.downstream:
+                edge.task.receive_watermark(MAX_WATERMARK, edge.channel, scope)
 
     def stop(self) -> None:
         """End the query. A batch that does not end in time is left to the end of the process."""
@@ -149,7 +165,7 @@ class SourceTask(Task):
 
     # --- batches ---
 
-    def _scope(self, *, small: bool = False) -> BatchScope:
+    def scope(self, *, small: bool = False) -> BatchScope:
         return BatchScope(self._background, self._on_error, abandoned=lambda: self._stopping, small=small)
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
@@ -181,7 +197,7 @@ class SourceTask(Task):
 
     def _process(self, frame: DataFrame) -> None:
         began = time.perf_counter()
-        with self._scope(small=self._is_small(frame)) as scope:
+        with self.scope(small=self._is_small(frame)) as scope:
             if self._counted_downstream:
                 self._send(scope, frame, MAIN)
                 assert scope.noted is not None
@@ -245,7 +261,7 @@ class SourceTask(Task):
         if time.monotonic() - self._last_rows < self.spec.idle_after or not self._lock.acquire(blocking=False):
             return
         try:
-            with self._scope() as scope:
+            with self.scope() as scope:
                 self._is_idle = True
                 self.forward_watermark(scope, idle=True)
         finally:
@@ -253,10 +269,10 @@ class SourceTask(Task):
 
     def tick(self) -> None:
         """Called now and then: what goes by the clock must not wait for rows. A batch in flight is enough of a tick."""
-        if self._held() or self._stopping or not self._lock.acquire(blocking=False):
+        if self._held() or self._closed or self._stopping or not self._lock.acquire(blocking=False):
             return
         try:
-            with self._scope() as scope:
+            with self.scope() as scope:
                 self.forward_tick(scope)
         finally:
             self._lock.release()
@@ -268,7 +284,7 @@ class SourceTask(Task):
         self._barrier_passed.clear()
         self._barrier_waits.set()
         try:
-            with self._lock, self._scope() as scope:
+            with self._lock, self.scope() as scope:
                 if run.over:
                     return
                 self.position = source_log.capture(self._directory, self.batch)
@@ -294,7 +310,7 @@ class SourceTask(Task):
             rows=self._rows,
             rows_per_second=round(self._rate, 1),
             batch_seconds=round(self._batch_seconds, 3),
-            watermark=None if watermark is None or watermark >= MAX_WATERMARK else watermark,
+            watermark=None if self.finished else watermark,
             lag=None if lag is None else round(lag, 1),
             idle=self._is_idle,
             finished=self.finished,

@@ -45,6 +45,12 @@ class Snapshot:
     def runs(self) -> list[Run]:
         return [run for table in self.tables.values() for run in table.runs]
 
+    def again(self) -> "Snapshot":
+        """The same, to be released for itself."""
+        for run in self.runs():
+            run.hold()
+        return Snapshot(self.operator, self.tables)
+
     def release(self) -> None:
         for run in self.runs():
             run.release()

@@ -20,13 +20,19 @@ from epochal.runtime.background import Background
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import DamagedStateError, JobStoppingError, OperatorError, PipelineError, lost_state
 from epochal.runtime.observed import Metrics
-from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.operator import MAIN, Operator, OperatorContext, SinkOperator
 from epochal.runtime.tables import Run, run_metrics
 
 _T = TypeVar("_T")
 
 MAX_WATERMARK = 2**62
 """Says that nothing comes any more."""
+
+
+def known_watermark(stored: int | None) -> int | None:
+    """A restored watermark. Epochs of versions before 0.2 have the end of a source as one; the job may go on after
+    it."""
+    return None if stored is not None and stored >= MAX_WATERMARK else stored
 
 
 @dataclass(slots=True)
@@ -249,9 +255,14 @@ class Task:
         3. If it says True, freeze the tables; otherwise this operator skips the epoch.
         4. Forward the barrier.
         5. Unblock.
+
+        If the input has ended, a sink takes its part later: what comes because of the end is of the same epoch.
         """
         with self._free:
             if run.over:
+                return
+            if run.ends and self.is_sink:
+                run.started_alignment(self.name)
                 return
             # Step 1
             if not self._delivered:
@@ -263,6 +274,10 @@ class Task:
             self.cut(barrier, run, scope)
             # Step 5
             self._unblock()
+
+    @property
+    def is_sink(self) -> bool:
+        return isinstance(self.operator, SinkOperator)
 
     def cut(self, barrier: CheckpointBarrier, run: EpochRun, scope: BatchScope) -> None:
         """Steps 2 to 4: the operator's own part in the epoch."""
@@ -277,6 +292,11 @@ class Task:
         # Step 4
         for edge in self.downstream:
             edge.task.receive_barrier(barrier, edge.channel, run, scope)
+
+    def cut_alone(self, run: EpochRun, scope: BatchScope) -> None:
+        """Take part in the epoch without a barrier from upstream."""
+        with self._free, scope:
+            self.cut(run.barrier, run, scope)
 
     def give_up(self, run: EpochRun) -> None:
         """The epoch is aborted: no input waits for it any more."""
