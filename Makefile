@@ -93,7 +93,7 @@ exactly-once: $(CLASSES) ## Kill drivers 20 times each on files, on Kafka and wi
 
 .PHONY: deep
 deep: $(CLASSES) ## Compare operators and Nexmark with batch queries over more batches, lost drivers and seeds
-	EPOCHAL_DEEP=1 $(BIN)/pytest tests/runtime tests/nexmark tests/cli -n $(WORKERS) --dist loadfile -m "slow or spark" -o timeout=1200
+	EPOCHAL_DEEP=1 $(BIN)/pytest tests/runtime tests/nexmark tests/sql tests/cli -n $(WORKERS) --dist loadfile -m "slow or spark" -o timeout=1200
 
 .PHONY: bench-protocol
 bench-protocol: $(READY) ## Measure the protocol against the object store

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from epochal.pipeline import Pipeline
 from epochal.runtime import tables
-from tests.runtime.streaming import FedJob, Rows, batches_of, ordered
+from tests.runtime.streaming import PARTITIONS, FedJob, Rows, at, batches_of, ordered
 from tests.support.depth import DEEP
 
 
@@ -101,3 +101,26 @@ def test_a_row_kind_that_nobody_knows_is_told(spark: SparkSession, tmp_path: Pat
     with pytest.raises(Exception, match=r"operator 'n' failed: .*row_kind is U, and not \+I, -U, \+U or -D"):
         job.feed("events", [("+I", "a"), ("U", "a")])
     job.crash()
+
+
+def test_one_partition_is_enough(spark: SparkSession, tmp_path: Path) -> None:
+    """Joined rows are in one partition by their key, which to Spark is not what a partition of everything is."""
+
+    def build(p: Pipeline, job: FedJob) -> None:
+        left = job.source(p, "left", "k string, v long, ts timestamp", event_time="ts", delay=10)
+        right = job.source(p, "right", "k string, w long, seen timestamp", event_time="seen", delay=10)
+        both = left.join("join", right, keys=["k"], within=(-5, 5))
+        job.collect("out", both.aggregate("totals", keys=["w"], aggregates={"n": F.count("*"), "v": F.max("v")}))
+
+    job = FedJob(spark, build, tmp_path)
+    try:
+        job.start()
+        job.feed("left", [("a", 1, at(1)), ("b", 2, at(1))])
+        job.feed("right", [("a", 1, at(1)), ("b", 2, at(1))])
+        job.checkpoint()
+        job.lose_driver(1)
+        job.feed("right", [("a", 1, at(2)), ("b", 2, at(2))])
+        job.finish()
+    finally:
+        spark.conf.set(PARTITIONS, "2")
+    assert [max(row[1] for row in job.rows("out") if row[0] == key) for key in (1, 2)] == [2, 2]

@@ -199,6 +199,10 @@ class LatestTable:
         of what is united is. ``use``: rows of the same one have the same columns, and the rest is made once."""
         if self._adaptive:
             rows = rows.repartition(self._partitions, KEY)
+        elif self._partitions == 1:
+            # To Spark one partition by a hash is not what one partition of everything is, as the anchor has it: united,
+            # they would be two tasks, and the second one has no files.
+            rows = rows.coalesce(1)
         if use not in self._homes:
             columns = Prepared([F.col("*"), *self._addresses[use == "write" :]])
             schema = columns.select(rows).schema
