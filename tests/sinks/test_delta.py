@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as T
 
+from epochal.protocol.store import Store
 from epochal.runtime.errors import PipelineError
 from epochal.sinks import delta
 from epochal.sinks.delta import DeltaSink, DeltaTarget
@@ -133,9 +135,11 @@ def test_tables_that_do_not_fit_are_told(tmp_path: Path, commits: Commits) -> No
             sink.schema_of([Described(T.StructType(fields))])
 
 
-def test_on_s3(s3_bucket: S3Bucket, commits: Commits) -> None:
+def test_on_s3(s3_bucket: S3Bucket, commits: Commits, monkeypatch: pytest.MonkeyPatch) -> None:
     server = s3_bucket.server
     keys = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
+    for name, value in keys.items():
+        monkeypatch.setenv(name, value)
     place = {"AWS_ENDPOINT_URL": server.endpoint, "AWS_REGION": server.region, "AWS_ALLOW_HTTP": "true"}
     uri, options = f"s3://{s3_bucket.name}/t", keys | place
     sink, ctx, objects = opened(uri, commits, options=options), commits.context(), commits.objects(rows((1, "a")))
@@ -143,4 +147,132 @@ def test_on_s3(s3_bucket: S3Bucket, commits: Commits) -> None:
     for _ in range(2):
         sink.write(1, objects, ctx)
     assert words(uri, **options) == [(1, "a")]
+    sink.write(2, commits.objects(rows((2, "b"))), ctx)
+    assert words(uri, **options) == [(1, "a"), (2, "b")]
+    assert [sink.take_back(1, ctx) for _ in range(2)] == [1, 0]
+    assert words(uri, **options) == [(1, "a")]
     assert server.secret_key not in repr(sink._target)
+
+
+def committed(uri: object, commits: Commits, *epochs: int, generation: int = 1, name: str = "out") -> DeltaSink:
+    """A sink that has committed these epochs."""
+    sink, ctx = opened(uri, commits), commits.context(generation, name=name)
+    sink.on_start(ctx)
+    for epoch in epochs:
+        sink.write(epoch, commits.objects(rows((epoch, "a"), (epoch, "a b%c/ü"))), ctx)
+    return sink
+
+
+def ids(uri: object) -> list[int]:
+    return sorted({row[0] for row in words(uri)})
+
+
+@pytest.mark.parametrize("partition_by", [[], ["word"]], ids=["whole", "partitions"])
+def test_files_of_later_epochs_are_taken_back_and_no_others(
+    tmp_path: Path, commits: Commits, partition_by: list[str]
+) -> None:
+    uri = tmp_path / "t"
+    schema = pa.schema([("id", pa.int64()), ("word", pa.string())])
+    DeltaTable.create(str(uri), schema=schema, partition_by=partition_by)
+    committed(uri, commits, 1, 2)
+    other = committed(uri, commits, 40, name="other")
+    committed(uri, commits, 4, 5)
+    somebody = pa.table({"id": [99], "word": ["of somebody else"]}, schema)
+    deltalake.write_deltalake(str(uri), somebody, mode="append")
+    sink, ctx = committed(uri, commits, generation=2), commits.context(2)
+    assert sink.take_back(3, ctx) == 2
+    assert ids(uri) == [1, 2, 40, 99]
+    assert sink.take_back(3, ctx) == 0
+    # It goes on with numbers of its own, and back once more, past what was taken back before.
+    sink = committed(uri, commits, 6, 7, generation=3)
+    assert ids(uri) == [1, 2, 6, 7, 40, 99]
+    table = DeltaTable(str(uri))
+    table.create_checkpoint()
+    assert sink.take_back(1, commits.context(3)) == 3
+    assert ids(uri) == [1, 40, 99]
+    assert other.take_back(0, commits.context(name="other")) == 1
+    assert ids(uri) == [1, 99]
+    assert DeltaTable(str(uri)).transaction_version("epochal/test/job/out") == 1
+    table = DeltaTable(str(uri))
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    table.create_checkpoint()
+    assert ids(uri) == [1, 99]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_taking_back_that_is_cut_off_is_done_again(
+    tmp_path: Path, commits: Commits, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    uri, real = tmp_path / "t", Store.create
+    sink, ctx = committed(uri, commits, 1, 2, 3), commits.context()
+
+    def cutting(self: Store, name: str, data: bytes) -> Any:
+        if after:
+            real(self, name, data)
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "create", cutting)
+        with pytest.raises(Cut):
+            sink.take_back(1, ctx)
+    assert ids(uri) == ([1] if after else [1, 2, 3])
+    assert sink.take_back(1, ctx) == (0 if after else 2)
+    assert ids(uri) == [1]
+    assert sink.write(4, commits.objects(rows((4, "a"))), ctx)
+    assert ids(uri) == [1, 4]
+
+
+def test_a_writer_that_was_quicker_is_looked_at(
+    tmp_path: Path, commits: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, real = tmp_path / "t", Store.create
+    sink, ctx = committed(uri, commits, 1, 2), commits.context()
+    other = committed(uri, commits, name="other")
+
+    def overtaken(self: Store, name: str, data: bytes) -> Any:
+        monkeypatch.setattr(Store, "create", real)
+        assert other.write(40, commits.objects(rows((40, "a"))), commits.context(name="other"))
+        return real(self, name, data)
+
+    monkeypatch.setattr(Store, "create", overtaken)
+    assert sink.take_back(1, ctx) == 1
+    assert ids(uri) == [1, 40]
+
+
+def test_an_old_generation_takes_nothing_back(tmp_path: Path, commits: Commits) -> None:
+    zombie = committed(tmp_path / "t", commits, 1, 2)
+    committed(tmp_path / "t", commits, generation=2)
+    with pytest.raises(SinkFencedError):
+        zombie.take_back(1, commits.context(1))
+    assert ids(tmp_path / "t") == [1, 2]
+
+
+@pytest.mark.parametrize("how", ["compacted", "rewritten"])
+def test_files_that_somebody_changed_are_not_guessed(tmp_path: Path, commits: Commits, how: str) -> None:
+    sink = committed(tmp_path / "t", commits, 1, 2, 3)
+    table = DeltaTable(str(tmp_path / "t"))
+    if how == "compacted":
+        table.optimize.compact()
+    else:
+        table.delete("id = 2 and word = 'a'")
+    before = words(tmp_path / "t")
+    with pytest.raises(PipelineError, match=r"another writer has compacted, rewritten or deleted [12] of the 2 files"):
+        sink.take_back(1, commits.context())
+    assert words(tmp_path / "t") == before
+
+
+def test_a_log_that_was_cut_off_and_tables_that_only_grow_cannot_be_taken_back(
+    tmp_path: Path, commits: Commits
+) -> None:
+    uri = tmp_path / "t"
+    sink, ctx = committed(uri, commits, 1, 2, 3), commits.context()
+    table = DeltaTable(str(uri))
+    table.create_checkpoint()
+    for version in range(table.version()):
+        (uri / "_delta_log" / f"{version:020d}.json").unlink()
+    with pytest.raises(PipelineError, match="the log of the table no longer has the commits after epoch 1"):
+        sink.take_back(1, ctx)
+    assert ids(uri) == [1, 2, 3]
+    DeltaTable(str(uri)).alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(PipelineError, match="it is append-only"):
+        sink.take_back(2, ctx)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -14,6 +15,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import types as T
 
 from epochal.runtime.errors import PipelineError, UnavailableError
+from epochal.sinks import iceberg
 from epochal.sinks.iceberg import IcebergSink, IcebergTarget
 from epochal.sinks.recorded import SinkFencedError
 from tests.sinks.commits import SCHEMA, Commits, Cut, Described, rows
@@ -149,3 +151,111 @@ def test_mistakes_are_told(properties: dict[str, str], catalog: Catalog, commits
     with pytest.raises(UnavailableError, match="the Iceberg catalog does not answer") as caught:
         IcebergSink(away, commits.storage).schema_of([Described(SCHEMA)])
     assert "s3cret" not in f"{caught.value} {away!r}"
+
+
+def committed(properties: dict[str, str], commits: Commits, *epochs: int, generation: int = 1) -> IcebergSink:
+    """A sink that has committed these epochs."""
+    sink, ctx = opened(properties, commits), commits.context(generation)
+    sink.on_start(ctx)
+    for epoch in epochs:
+        sink.write(epoch, commits.objects(rows((epoch, "a"), (epoch, "b"))), ctx)
+    return sink
+
+
+def ids(catalog: Catalog) -> list[int]:
+    return sorted({row[0] for row in words(catalog)})
+
+
+def test_files_of_later_epochs_are_taken_back_and_no_others(
+    properties: dict[str, str], catalog: Catalog, commits: Commits
+) -> None:
+    committed(properties, commits, 1, 2)
+    other, other_ctx = opened(properties, commits), commits.context(name="other")
+    other.on_start(other_ctx)
+    other.write(4, commits.objects(rows((40, "of another sink"))), other_ctx)
+    committed(properties, commits, 4, 5)
+    catalog.load_table(TABLE).append(pa.table({"id": [99], "word": ["of somebody else"]}))
+    sink, ctx = committed(properties, commits, generation=2), commits.context(2)
+    assert sink.take_back(3, ctx) == 2
+    assert ids(catalog) == [1, 2, 40, 99]
+    assert sink.take_back(3, ctx) == 0
+    # It goes on with numbers of its own, and back once more, past what was taken back before.
+    sink = committed(properties, commits, 6, 7, generation=3)
+    assert ids(catalog) == [1, 2, 6, 7, 40, 99]
+    assert sink.take_back(1, commits.context(3)) == 3
+    assert ids(catalog) == [1, 40, 99]
+    assert other.take_back(0, other_ctx) == 1
+    assert ids(catalog) == [1, 99]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_taking_back_that_is_cut_off_is_done_again(
+    properties: dict[str, str], catalog: Catalog, commits: Commits, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    sink, ctx, real = committed(properties, commits, 1, 2, 3), commits.context(), Transaction.commit_transaction
+
+    def cutting(self: Transaction) -> None:
+        if after:
+            real(self)
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "commit_transaction", cutting)
+        with pytest.raises(Cut):
+            sink.take_back(1, ctx)
+    assert ids(catalog) == ([1] if after else [1, 2, 3])
+    assert sink.take_back(1, ctx) == (0 if after else 2)
+    assert ids(catalog) == [1]
+    assert sink.write(4, commits.objects(rows((4, "a"))), ctx)
+
+
+def test_an_old_generation_takes_nothing_back(properties: dict[str, str], catalog: Catalog, commits: Commits) -> None:
+    zombie = committed(properties, commits, 1, 2)
+    committed(properties, commits, generation=2)
+    with pytest.raises(SinkFencedError):
+        zombie.take_back(1, commits.context(1))
+    assert ids(catalog) == [1, 2]
+
+
+def test_files_that_somebody_rewrote_are_not_guessed(
+    properties: dict[str, str], catalog: Catalog, commits: Commits
+) -> None:
+    sink = committed(properties, commits, 1, 2, 3)
+    catalog.load_table(TABLE).delete("id = 2 and word = 'a'")
+    before = words(catalog)
+    with pytest.raises(PipelineError, match=r"epochs 2, 3 added 2 files to Iceberg table shop\.words, and 1 of them"):
+        sink.take_back(1, commits.context())
+    assert words(catalog) == before
+
+
+def test_snapshots_that_expired_cannot_be_taken_back(
+    properties: dict[str, str], catalog: Catalog, commits: Commits
+) -> None:
+    sink, ctx = committed(properties, commits, 1, 2, 3, 4), commits.context()
+    table = catalog.load_table(TABLE)
+    oldest = sorted(table.metadata.snapshots, key=lambda one: one.sequence_number or 0)[:3]
+    table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in oldest]).commit()
+    with pytest.raises(PipelineError, match="snapshots that say which files they added have expired"):
+        sink.take_back(1, ctx)
+    assert sink.take_back(3, ctx) == 1
+    assert ids(catalog) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("sinks", [1, 2])
+def test_epochs_of_a_version_before_this_one_are_taken_back_if_it_is_clear_whose_they_are(
+    properties: dict[str, str], catalog: Catalog, commits: Commits, monkeypatch: pytest.MonkeyPatch, sinks: int
+) -> None:
+    """Their snapshots do not name the sink."""
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg, "_told", lambda ctx, epoch: {"epochal.job": ctx.job.name, "epochal.epoch": str(epoch)})
+        committed(properties, commits, 1, 2)
+        if sinks == 2:
+            opened(properties, commits).on_start(commits.context(name="other"))
+    sink, ctx = committed(properties, commits, 3, generation=2), commits.context(2)
+    if sinks == 2:
+        with pytest.raises(PipelineError, match="did not note which snapshot is whose"):
+            sink.take_back(1, ctx)
+        assert sink.take_back(2, ctx) == 1
+    else:
+        assert sink.take_back(1, ctx) == 2
+        assert ids(catalog) == [1]

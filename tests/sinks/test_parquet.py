@@ -122,6 +122,21 @@ def test_results_are_the_pending_objects_however_often_they_are_committed(in_buc
 
 
 @pytest.mark.s3
+@pytest.mark.parametrize("where", ["the same bucket", "another bucket", "its root"])
+def test_later_epochs_are_taken_back_in_a_bucket(in_bucket: Make, where: str) -> None:
+    place = in_bucket(where)
+    ctx = place.commits.context()
+    place.sink.open(ctx)
+    pending = place.pending()
+    for epoch in (7, 8, 9):
+        place.sink.commit(epoch, None, place.objects, ctx)
+    assert [place.sink.take_back(7, ctx) for _ in range(2)] == [2, 0]
+    files = {name for name in place.holds() if name.startswith("epoch-")}
+    assert files == {FIRST, SECOND}
+    assert place.pending() == pending, "the job's own objects stay"
+
+
+@pytest.mark.s3
 def test_within_a_bucket_no_result_comes_through_the_driver(in_bucket: Make) -> None:
     place = in_bucket("the same bucket")
     store, results = store_of(place.commits.storage), store_of(place.output)

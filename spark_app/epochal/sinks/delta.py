@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from epochal.protocol.control import StorageConfig
 from epochal.runtime.errors import PipelineError, told
 from epochal.runtime.operator import MAIN, OperatorContext
+from epochal.sinks.delta_log import DeltaLog, TakenError
 from epochal.sinks.recorded import Recorded, RecordedSink, check_fence, check_life, patiently
 
 
@@ -28,6 +29,8 @@ class DeltaSink(RecordedSink):
     """Appends an epoch's rows. Beside them the commit has two application transactions (``txn`` in the Delta log): the
     epoch, and the generation. Delta refuses a commit whose application transaction somebody else has changed since the
     table was read, so of two drivers one loses, and looks again."""
+
+    can_take_back = True
 
     def __init__(self, target: DeltaTarget, storage: StorageConfig) -> None:
         super().__init__(storage)
@@ -54,6 +57,19 @@ class DeltaSink(RecordedSink):
             return False
         write_deltalake(table, self.reader(objects), mode="append", commit_properties=_properties(ctx, epoch))
         return True
+
+    def take_back(self, after: int, ctx: OperatorContext) -> int:
+        return patiently(lambda: self._take_back(after, ctx), transient=(TakenError,))
+
+    def _take_back(self, after: int, ctx: OperatorContext) -> int:
+        """One Delta transaction, which removes the files that later epochs added. Other writers' files stay."""
+        table = self._read()
+        recorded = _recorded(table, ctx)
+        check_fence(recorded, ctx)
+        if recorded.epoch <= after:
+            return 0
+        log = DeltaLog(table, self._target.uri, self._target.options, _epoch_id(ctx))
+        return log.take_back(after, _transactions(ctx, after), _told(ctx, after))
 
     def _take_over(self, ctx: OperatorContext) -> None:
         table = self._made()
@@ -123,10 +139,17 @@ def _recorded(table: DeltaTable, ctx: OperatorContext) -> Recorded:
 
 
 def _properties(ctx: OperatorContext, epoch: int) -> CommitProperties:
-    transactions = [Transaction(_epoch_id(ctx), epoch), Transaction(_generation_id(ctx), ctx.job.generation)]
-    return CommitProperties(
-        app_transactions=transactions, custom_metadata={"epochal.job": ctx.job.name, "epochal.epoch": str(epoch)}
-    )
+    transactions = [Transaction(name, version) for name, version in _transactions(ctx, epoch).items()]
+    return CommitProperties(app_transactions=transactions, custom_metadata=_told(ctx, epoch))
+
+
+def _transactions(ctx: OperatorContext, epoch: int) -> dict[str, int]:
+    return {_epoch_id(ctx): epoch, _generation_id(ctx): ctx.job.generation}
+
+
+def _told(ctx: OperatorContext, epoch: int) -> dict[str, str]:
+    """What a commit says of itself to people: what counts are its transactions."""
+    return {"epochal.job": ctx.job.name, "epochal.epoch": str(epoch)}
 
 
 def _told_type(kind: object) -> str:

@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 from epochal.protocol.control import StorageConfig
 from epochal.runtime.errors import PipelineError, UnavailableError, told
 from epochal.runtime.operator import MAIN, OperatorContext
+from epochal.sinks.iceberg_history import EPOCH, JOB, OPERATOR, TAKEN_BACK, files_of, later_snapshots
 from epochal.sinks.recorded import Recorded, RecordedSink, check_fence, check_life, patiently
 
 
@@ -34,6 +35,8 @@ class IcebergSink(RecordedSink):
     only if the table's newest snapshot is still the one that was read before, so of two drivers one loses, and looks
     again.
     """
+
+    can_take_back = True
 
     def __init__(self, target: IcebergTarget, storage: StorageConfig) -> None:
         super().__init__(storage)
@@ -63,6 +66,28 @@ class IcebergSink(RecordedSink):
             # PyIceberg takes a stream for tables without partitions only.
             _append(table, rows if table.spec().is_unpartitioned() else rows.read_all(), epoch, ctx)
         return True
+
+    def take_back(self, after: int, ctx: OperatorContext) -> int:
+        return patiently(lambda: self._take_back(after, ctx), transient=(CommitFailedException,))
+
+    def _take_back(self, after: int, ctx: OperatorContext) -> int:
+        """One snapshot, without the files that the later epochs' snapshots added. Other writers' files stay."""
+        with self._catalog() as catalog:
+            table = catalog.load_table(self._target.table)
+            recorded = _recorded(table, ctx)
+            check_fence(recorded, ctx)
+            if recorded.epoch <= after:
+                return 0
+            later = later_snapshots(table, ctx, after)
+            files = files_of(table, ctx, later)
+            _commit_alone(table)
+            with table.transaction() as change:
+                said = {**_told(ctx, after), TAKEN_BACK: "true"}
+                with change.update_snapshot(snapshot_properties=said).overwrite() as update:
+                    for file in files:
+                        update.delete_data_file(file)
+                change.set_properties(_numbers(ctx, after))
+        return len({entry.epoch for entry in later})
 
     def _take_over(self, ctx: OperatorContext) -> None:
         assert self._schema is not None
@@ -116,14 +141,25 @@ class IcebergSink(RecordedSink):
 
 
 def _append(table: Table, rows: pa.Table | pa.RecordBatchReader, epoch: int, ctx: OperatorContext) -> None:
-    # PyIceberg would put our snapshot on top of whatever came in between, also on the same epoch of another driver.
-    # This changes what was read, not the table.
-    table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+    _commit_alone(table)
     with table.transaction() as change:
-        change.append(rows, snapshot_properties={"epochal.job": ctx.job.name, "epochal.epoch": str(epoch)})
-        change.set_properties(
-            {_property(ctx, "epoch"): str(epoch), _property(ctx, "generation"): str(ctx.job.generation)}
-        )
+        change.append(rows, snapshot_properties=_told(ctx, epoch))
+        change.set_properties(_numbers(ctx, epoch))
+
+
+def _commit_alone(table: Table) -> None:
+    """PyIceberg would put our snapshot on top of whatever came in between, also on the same epoch of another driver.
+    This changes what was read, not the table."""
+    table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+
+
+def _told(ctx: OperatorContext, epoch: int) -> dict[str, str]:
+    """What a snapshot says of itself."""
+    return {JOB: ctx.job.name, OPERATOR: ctx.name, EPOCH: str(epoch)}
+
+
+def _numbers(ctx: OperatorContext, epoch: int) -> dict[str, str]:
+    return {_property(ctx, "epoch"): str(epoch), _property(ctx, "generation"): str(ctx.job.generation)}
 
 
 def _property(ctx: OperatorContext, what: str) -> str:

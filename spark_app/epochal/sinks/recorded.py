@@ -1,9 +1,9 @@
 """What sinks share whose target itself remembers the newest epoch: a commit made again finds it, and does nothing."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
@@ -32,6 +32,30 @@ class Recorded:
 
     epoch: int
     generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[T]):
+    """One commit of a sink in its target's history: of an epoch, or one that took back all epochs after it."""
+
+    epoch: int
+    what: T
+    took_back: bool = False
+
+
+def newer_than(after: int, history: Iterable[Entry[T]]) -> tuple[list[Entry[T]], bool]:
+    """Of a sink's own commits, newest first: those of epochs after this one that were not taken back before; and
+    whether the history goes back far enough to be sure that these are all."""
+    found: list[Entry[T]] = []
+    kept: int | None = None
+    for entry in history:
+        if entry.epoch <= after:
+            return found, True
+        if entry.took_back:
+            kept = entry.epoch if kept is None else min(kept, entry.epoch)
+        elif kept is None or entry.epoch <= kept:
+            found.append(entry)
+    return found, False
 
 
 class RecordedSink(ObjectSink):
