@@ -479,6 +479,13 @@ class Stream(Connectors):
                 f"operator {name!r} works on event time, and {self._origin.node!r} has none: "
                 "give event_time=… at the source (or where the column got a new name)"
             )
+        untimed = self._pipeline.graph.untimed_sources(self._origin.node)
+        if untimed:
+            raise PipelineError(
+                f"operator {name!r} waits for a watermark, and its input {self._origin.node!r} can never have one: "
+                f"rows come from source {', '.join(map(repr, untimed))}, which has no event time. Watermarks begin at "
+                "sources: make the column there (p.spark.readStream….withColumn(…)) and give event_time=… to p.source"
+            )
         return self.event_time
 
 

@@ -79,6 +79,20 @@ MISTAKES: dict[str, tuple[Callable[[Pipeline], object], str]] = {
         lambda p: plain(p).window("w", size="1 minute", aggregates=n()),  # type: ignore[arg-type]
         "operator 'w' works on event time, and 'plain' has none",
     ),
+    "event time without a watermark": (
+        lambda p: (
+            plain(p).transform("named", lambda f: f, event_time="at").window("w", size="1 minute", aggregates=n())  # type: ignore[arg-type]
+        ),
+        "operator 'w' waits for a watermark, and its input 'named' can never have one: rows come from source 'plain'",
+    ),
+    "union with a stream without event time": (
+        lambda p: rows(p).union("all", plain(p)).deduplicate("d", keys=["id"]),
+        "operator 'd' waits for a watermark, and its input 'all' can never have one: rows come from source 'plain'",
+    ),
+    "join with a stream that is only named": (
+        lambda p: rows(p).join("j", plain(p).sql("s", "FROM {input}", event_time="at"), keys=["id"], within="1 minute"),
+        "operator 'j' waits for a watermark, and its input 's' can never have one: rows come from source 'plain'",
+    ),
     "no such event time": (
         lambda p: p.source("s", p.spark.readStream.schema(SCHEMA).json(p.parameters["in"]), event_time="when"),
         "source 's' has no column 'when'; it has id, at",

@@ -113,6 +113,14 @@ class Graph:
         except Exception as error:
             raise PipelineError(f"operator {node.name!r}: {told(error)}") from error
 
+    def untimed_sources(self, node: str) -> list[str]:
+        """The sources that a node's rows come from and that have no event time: with one of them there is never a
+        watermark."""
+        found = self.nodes[node]
+        if found.source is not None:
+            return [] if found.source.event_time is not None else [node]
+        return sorted({name for source in found.inputs for name in self.untimed_sources(source.node)})
+
     def edges(self) -> list[tuple[str, str]]:
         return [(source.node, node.name) for node in self.nodes.values() for source in node.inputs]
 

@@ -79,7 +79,8 @@ class SourceTask(Task):
         self.others_go_on = False
         """Whether the job has sources that never end."""
         self._max_time: int | None = None
-        self._last_rows = time.monotonic()
+        self._last_rows: float | None = None
+        """When the source brought rows, or else when Spark first looked and found none."""
         self._is_idle = False
         self._rows = 0
         self._last_batch: int | None = None
@@ -255,10 +256,18 @@ class SourceTask(Task):
     def check_idle(self) -> None:
         """Called now and then: a source that brought no row for long does not hold back the others' watermark.
 
-        A bounded one is never idle: it has rows until it ends, however long Spark takes to come to them."""
-        if self._is_idle or self.finished or self.spec.bounded or self.spec.event_time is None:
+        A bounded one is never idle: it has rows until it ends, however long Spark takes to come to them. Nor is one
+        that Spark has not looked at since the start, or that has rows which Spark has not come to: these would be
+        late."""
+        if self._is_idle or self.finished or self.spec.bounded or self.spec.event_time is None or self.query is None:
             return
-        if time.monotonic() - self._last_rows < self.spec.idle_after or not self._lock.acquire(blocking=False):
+        if self._last_rows is None:
+            # Spark tells of its first look even if it has found nothing.
+            self._last_rows = None if self.query.lastProgress is None else time.monotonic()
+            return
+        if time.monotonic() - self._last_rows < self.spec.idle_after or self.query.status["isDataAvailable"]:
+            return
+        if not self._lock.acquire(blocking=False):
             return
         try:
             with self.scope() as scope:
