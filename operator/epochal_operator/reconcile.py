@@ -42,7 +42,7 @@ from epochal.protocol.decision import (
 )
 from epochal.protocol.documents import GenerationRecord, Manifest, decode
 from epochal.protocol.epochs import Epoch, Generation
-from epochal.protocol.errors import DocumentError, ObjectMissingError, StoreError
+from epochal.protocol.errors import DocumentError, NewerDocumentError, ObjectMissingError, StoreError
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import list_generations
 from epochal.protocol.resolve import newest_epoch_number, read_epoch, read_savepoint, uncommitted_epoch
@@ -207,6 +207,9 @@ class Reconciler:
             document = read_epoch(self._backend.objects, self._backend.paths, flight.epoch)
         except (ObjectMissingError, DocumentError):
             return DriverLost()
+        except NewerDocumentError as error:
+            # The driver's release is newer than this one; the number was given to its generation only.
+            return EpochPublished() if error.kind == Manifest.__name__ else DriverLost()
         except StoreError as error:
             logger.warning("Cannot see what became of epoch %d: %s", flight.epoch, error)
             return DriverSilent()
@@ -263,7 +266,7 @@ class Reconciler:
             return restore
         try:
             manifest = read_savepoint(self._backend.objects, self._backend.paths, restore.savepoint)
-        except (StoreError, DocumentError) as error:
+        except (StoreError, DocumentError, NewerDocumentError) as error:
             # The driver finds the same, and says so.
             logger.warning("Savepoint %s cannot be read: %s", restore.savepoint, error)
             return restore
@@ -332,7 +335,7 @@ def _went_back(store: Store, paths: JobPaths, generations: list[Generation]) -> 
         name = paths.generation(generation)
         try:
             record = decode(name, store.get(name), GenerationRecord)
-        except (DocumentError, ObjectMissingError):
+        except (DocumentError, NewerDocumentError, ObjectMissingError):
             continue
         if record.savepoint:
             return f"savepoint:{record.savepoint}"

@@ -108,7 +108,7 @@ MANIFESTS: dict[str, bytes] = {
     "bit flipped in a brace": _flipped(b"{", 0),
     "bit flipped in a quote": _flipped(b'"kind"', 1),
     "bit flipped in the kind": _flipped(b"Manifest", 0),
-    "bit flipped in the version": _flipped(b'1,"sha256"', 1),
+    "bit flipped in the version": _flipped(b'1,"release"', 1),
     "bit flipped in the checksum's name": _flipped(b"sha256", 0),
     "bit flipped in the checksum": _flipped(json.loads(DATA)["sha256"].encode(), 0),
     "bit flipped in a number of the body": _flipped(b'3,"generation"', 0),

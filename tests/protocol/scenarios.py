@@ -28,6 +28,7 @@ from epochal.protocol.decision import (
 )
 from epochal.protocol.documents import encode
 from epochal.protocol.epochs import Epoch, Generation
+from epochal.protocol.errors import NewerDocumentError
 from epochal.protocol.store import Created, Store
 from epochal_operator.job import DesiredState, JobSpec, PipelineSpec
 from epochal_operator.lifecycle import JobPhase
@@ -202,6 +203,17 @@ def a_target_that_cannot_be_restored_does_not_turn_the_line() -> None:
     store.create(PATHS.manifest(Epoch(2)), b"damaged")
     assert isinstance(_begin(store, 2, issued=3, back_to=2), resolve.NothingToRestore)
     assert _restored(store, 3, issued=3) == 3
+
+
+def an_epoch_of_a_newer_release_is_not_passed_over() -> None:
+    store = _store(1)
+    newer = encode(manifest(2)).replace(b'"version":1', b'"version":2')
+    store.create(PATHS.manifest(Epoch(2)), newer)
+    try:
+        answer = _begin(store, 2, issued=2)
+    except NewerDocumentError:
+        return
+    raise AssertionError(f"epoch 1 was restored over it: {answer}")
 
 
 def a_job_that_stops_leaves_no_output_behind() -> None:

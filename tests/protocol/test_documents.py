@@ -26,6 +26,7 @@ from epochal.protocol.errors import (
     DocumentError,
     InvalidDocumentError,
     InvalidNameError,
+    NewerDocumentError,
     TruncatedDocumentError,
     WrongKindError,
 )
@@ -85,7 +86,7 @@ def test_a_manifest_is_plain_json_with_its_checksum() -> None:
     plain = json.loads(DATA)
     assert (plain["kind"], plain["version"], plain["body"]["epoch"]) == ("Manifest", 1, 3)
     body = DATA[DATA.index(b'"body":') + 7 : -2]
-    assert hashlib.sha256(body).hexdigest() == plain["sha256"]
+    assert hashlib.sha256(plain["release"].encode() + body).hexdigest() == plain["sha256"]
 
 
 def test_a_manifest_names_all_its_objects_once() -> None:
@@ -108,7 +109,7 @@ def test_only_the_last_line_end_may_be_missing() -> None:
 def test_any_flipped_bit_is_noticed(at: int, bit: int) -> None:
     damaged = bytearray(DATA)
     damaged[at] ^= 1 << bit
-    with pytest.raises(DocumentError):
+    with pytest.raises((DocumentError, NewerDocumentError)):
         decode("name", bytes(damaged), Manifest)
 
 

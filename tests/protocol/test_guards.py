@@ -17,7 +17,7 @@ from obstore.exceptions import AlreadyExistsError
 
 from epochal.protocol import cleanup, progress, publish, resolve, savepoints, start, store
 from epochal.protocol.decision import InProgress
-from epochal.protocol.errors import ProtocolError
+from epochal.protocol.errors import DocumentError, NewerDocumentError, ProtocolError
 from epochal_operator import reconcile
 from tests.protocol import scenarios
 
@@ -109,6 +109,16 @@ def _any_turn(original: Mutation) -> Mutation:
     return turn_to
 
 
+def _newer_is_damage(original: Mutation) -> Mutation:
+    def read(*args: Any) -> Any:
+        try:
+            return original(*args)
+        except NewerDocumentError as error:
+            raise DocumentError(error.name, error.problem) from error
+
+    return read
+
+
 def _target_unseen(original: Mutation) -> Mutation:
     """Claimed first, and looked at after that."""
 
@@ -135,6 +145,7 @@ GUARDS = [
     G(scenarios.a_job_that_was_emptied_once_is_not_emptied_by_damage, resolve, "came_after", gives(False)),
     G(scenarios.a_job_with_unreadable_state_does_not_start_empty, resolve, "had_epochs", gives(False)),
     G(scenarios.a_target_that_cannot_be_restored_does_not_turn_the_line, start, "start_generation", _target_unseen),
+    G(scenarios.an_epoch_of_a_newer_release_is_not_passed_over, resolve, "read_epoch", _newer_is_damage),
     G(scenarios.a_job_that_stops_leaves_no_output_behind, reconcile, "uncommitted_epoch", gives(None)),
     # cleanup and savepoints
     G(

@@ -7,7 +7,7 @@ from epochal.cli.errors import UserError
 from epochal.cli.targets import Target
 from epochal.protocol.documents import Manifest, Seal
 from epochal.protocol.epochs import Epoch
-from epochal.protocol.errors import DocumentError, ObjectMissingError
+from epochal.protocol.errors import DocumentError, NewerDocumentError, ObjectMissingError
 from epochal.protocol.resolve import list_epochs, read_epoch, read_savepoint
 from epochal_operator.reconcile import bytes_written
 
@@ -35,6 +35,9 @@ def rows(target: Target) -> Iterator[EpochRow]:
         except (DocumentError, ObjectMissingError) as error:
             yield EpochRow(epoch=epoch, state="Unreadable", problem=str(error))
             continue
+        except NewerDocumentError as error:
+            yield EpochRow(epoch=epoch, state="Newer", problem=str(error))
+            continue
         if isinstance(document, Seal):
             yield EpochRow(epoch=epoch, state="Failed", problem=f"given up by generation {document.generation}")
         else:
@@ -51,15 +54,21 @@ def chosen(target: Target, epoch: int | None, savepoint: str | None = None) -> M
             return read_savepoint(target.store, target.paths, savepoint)
         except ObjectMissingError as error:
             raise UserError(f"there is no savepoint {savepoint}: `epochal savepoint list` shows them") from error
+        except (DocumentError, NewerDocumentError) as error:
+            raise UserError(str(error)) from error
     if epoch is not None:
         try:
             document = read_epoch(target.store, target.paths, Epoch(epoch))
         except ObjectMissingError as error:
             raise UserError(f"there is no epoch {epoch}: `epochal checkpoints` shows those that are there") from error
+        except (DocumentError, NewerDocumentError) as error:
+            raise UserError(str(error)) from error
         if isinstance(document, Seal):
             raise UserError(f"epoch {epoch} failed: it holds nothing")
         return document
     for row in rows(target):
         if row.manifest is not None:
             return row.manifest
+        if row.state == "Newer":
+            raise UserError(row.problem)  # an older one would be taken for the newest
     raise UserError(f"{target.store.uri} holds no epoch of {target.paths.prefix.rstrip('/')}")

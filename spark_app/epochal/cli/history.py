@@ -17,6 +17,7 @@ from epochal.cli.targets import Target, target_options
 from epochal.cli.timeline import write_timeline
 from epochal.cli.view import report_line, size, source_line
 from epochal.protocol.control import CheckpointReport
+from epochal.protocol.errors import DocumentError, NewerDocumentError
 from epochal.protocol.resolve import read_savepoint
 from epochal.protocol.savepoints import NotPinned, list_savepoints, pin, unpin
 from epochal_operator.driver_client import DriverClient, DriverError, DriverUnreachable
@@ -180,6 +181,10 @@ def show_savepoints(target: Target) -> None:
         return
     table = plain_table("name", "epoch", "generation", "time")
     for name in names:
-        manifest = read_savepoint(target.store, target.paths, name)
+        try:
+            manifest = read_savepoint(target.store, target.paths, name)
+        except (DocumentError, NewerDocumentError) as error:
+            table.add_row(name, "", "", str(error))
+            continue
         table.add_row(name, str(manifest.epoch), str(manifest.generation), moment(manifest.timestamp))
     console().print(table)

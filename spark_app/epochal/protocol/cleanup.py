@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from epochal.protocol.documents import Manifest, Seal
 from epochal.protocol.epochs import Epoch, Generation
-from epochal.protocol.errors import DocumentError, InvalidNameError, ObjectMissingError
+from epochal.protocol.errors import DocumentError, InvalidNameError, NewerDocumentError, ObjectMissingError
 from epochal.protocol.paths import (
     CommittedName,
     DamagedName,
@@ -105,7 +105,7 @@ def clean(
     # Step 3
     try:
         late = _late_savepoints(store, paths, plan)
-    except DocumentError as error:
+    except (DocumentError, NewerDocumentError) as error:
         return CleanupRefused(f"a savepoint made during cleanup cannot be read: {error}")
     state = [info for info in plan.state if info.name not in late]
     # Step 4
@@ -131,7 +131,7 @@ def classify(store: Store, paths: JobPaths, min_epoch: Epoch) -> CleanupPlan | C
             continue
         try:
             document = read_epoch(store, paths, epoch)
-        except DocumentError as error:
+        except (DocumentError, NewerDocumentError) as error:
             return CleanupRefused(f"epoch {epoch} is kept but cannot be read, so what it needs is not known: {error}")
         except ObjectMissingError:
             return CleanupRefused(f"epoch {epoch} went away during cleanup: is another cleanup running?")
@@ -147,6 +147,8 @@ def classify(store: Store, paths: JobPaths, min_epoch: Epoch) -> CleanupPlan | C
             return CleanupRefused(
                 f"savepoint {name!r} cannot be read, so what it needs is not known; delete it to go on: {error}"
             )
+        except NewerDocumentError as error:
+            return CleanupRefused(f"savepoint {name!r} cannot be read, so what it needs is not known: {error}")
         except ObjectMissingError:
             continue  # deleted by its owner meanwhile
     needed = _needed([*kept, *saved])

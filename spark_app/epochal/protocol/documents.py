@@ -2,10 +2,12 @@
 
 Every object is one envelope around one body::
 
-    {"kind": "Manifest", "version": 1, "sha256": "…", "body": {…}}
+    {"kind": "Manifest", "version": 1, "release": "0.1.0", "sha256": "…", "body": {…}}
 
-The checksum is over the body's bytes as they stand in the object. A reader gives a typed error for everything that it
-does not understand in full: guessing at half a manifest would lose data later, when nobody can tell why.
+The checksum is over the release and the body's bytes as they stand in the object. A reader gives a typed error for
+everything that it does not understand in full: guessing at half a manifest would lose data later, when nobody can tell
+why. It tells damage (:class:`DocumentError`) from what another release has written (:class:`NewerDocumentError`): there
+the body is whole. ``release`` is that of the writer, so that the error can name it.
 """
 
 import hashlib
@@ -15,6 +17,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from epochal import __version__
 from epochal.protocol.barrier import EpochField
 from epochal.protocol.epochs import MAX_EPOCH, MAX_GENERATION, Epoch, Generation
 from epochal.protocol.errors import (
@@ -23,6 +26,7 @@ from epochal.protocol.errors import (
     InvalidDocumentError,
     InvalidNameError,
     MalformedDocumentError,
+    NewerDocumentError,
     TruncatedDocumentError,
     UnknownVersionError,
     WrongKindError,
@@ -207,11 +211,13 @@ class _Header(Struct, frozen=True):
 
     kind: str
     version: int
+    release: str = ""
 
 
-class _Envelope(Struct, frozen=True, forbid_unknown_fields=True):
+class _Envelope(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     kind: str
     version: int
+    release: str = ""
     sha256: str
     body: msgspec.Raw
 
@@ -224,7 +230,13 @@ def encode(document: Document) -> bytes:
         msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise InvalidDocumentError(f"new {kind.__name__}", str(error)) from error
-    envelope = _Envelope(type(document).__name__, VERSION, _sha256(body), msgspec.Raw(body))
+    envelope = _Envelope(
+        kind=kind.__name__,
+        version=VERSION,
+        release=__version__,
+        sha256=_sha256(__version__, body),
+        body=msgspec.Raw(body),
+    )
     return msgspec.json.encode(envelope) + b"\n"
 
 
@@ -238,23 +250,34 @@ def decode(name: str, data: bytes, kind: type[_D]) -> _D:
 
 def decode_any(name: str, data: bytes) -> Document:
     header = _decode_json(name, data, _Header)
-    if header.version != VERSION:
-        raise UnknownVersionError(
-            name,
-            f"is a {header.kind} of version {header.version}; this release reads version {VERSION}: "
-            "use the release that wrote it, or a newer one",
-        )
+    if header.version > VERSION:
+        raise _newer(name, header, f"version {header.version}")
+    if header.version < VERSION:
+        raise UnknownVersionError(name, f"is a {header.kind} of version {header.version}, which never was")
     kind = _KINDS.get(header.kind)
     if kind is None:
         raise WrongKindError(name, f"holds a {header.kind!r}, which is none of {', '.join(sorted(_KINDS))}")
     envelope = _decode_json(name, data, _Envelope)
-    if _sha256(bytes(envelope.body)) != envelope.sha256:
+    if _sha256(envelope.release, bytes(envelope.body)) != envelope.sha256:
         raise ChecksumError(
             name, "its content is not what was written (SHA-256 differs): the object was damaged or edited"
         )
-    document = _decode_json(name, bytes(envelope.body), kind)
+    try:
+        document = msgspec.json.decode(envelope.body, type=kind)
+    except msgspec.ValidationError as error:
+        raise _newer(name, header, str(error)) from error
     _refuse_repeated_keys(name, data)
     return document
+
+
+def _newer(name: str, header: _Header, why: str) -> NewerDocumentError:
+    release = f"Epochal {header.release}" if header.release else "another release"
+    return NewerDocumentError(
+        name,
+        f"this {header.kind} was written by {release} and cannot be read by Epochal {__version__}, which knows version "
+        f"{VERSION} ({why}): use {release} or a newer one",
+        kind=header.kind,
+    )
 
 
 def _refuse_repeated_keys(name: str, data: bytes) -> None:
@@ -290,5 +313,5 @@ def _not_json(name: str, data: bytes, error: Exception) -> DocumentError:
     return MalformedDocumentError(name, f"is no JSON document: {error}")
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _sha256(release: str, body: bytes) -> str:
+    return hashlib.sha256(release.encode() + body).hexdigest()

@@ -35,7 +35,7 @@ class WrongKindError(DocumentError):
 
 
 class UnknownVersionError(DocumentError):
-    """A document of a version that this release does not know: written by a newer one."""
+    """A document of a version that never was."""
 
 
 class ChecksumError(DocumentError):
@@ -44,6 +44,20 @@ class ChecksumError(DocumentError):
 
 class InvalidDocumentError(DocumentError):
     """A field is missing, unknown, of the wrong type or out of bounds; or the document contradicts its name."""
+
+
+class NewerDocumentError(ProtocolError):
+    """A whole document of ours that this release does not understand: another one wrote it, mostly a newer one.
+
+    No :class:`DocumentError`, so that nobody takes it for damage and goes back to an older epoch: it is as good as ever
+    to the release that wrote it. ``kind`` says what it is.
+    """
+
+    def __init__(self, name: str, problem: str, *, kind: str) -> None:
+        super().__init__(f"{name}: {problem}")
+        self.name = name
+        self.problem = problem
+        self.kind = kind
 
 
 class StoreError(ProtocolError):

@@ -17,7 +17,7 @@ from epochal.protocol.documents import (
     encode,
 )
 from epochal.protocol.epochs import Epoch, Generation
-from epochal.protocol.errors import DocumentError
+from epochal.protocol.errors import DocumentError, NewerDocumentError
 from epochal.protocol.paths import GenerationName, JobPaths
 from epochal.protocol.store import Created, Exists, Store
 
@@ -115,7 +115,7 @@ def seal(store: Store, paths: JobPaths, seal: Seal) -> bool:
         case Exists(data):
             try:
                 return isinstance(decode_any(name, data), Seal)
-            except DocumentError:
+            except (DocumentError, NewerDocumentError):
                 return False  # unreadable, but it is there: nobody else can publish this epoch
 
 
@@ -165,7 +165,7 @@ def give_up(store: Store, paths: JobPaths, manifest: Manifest) -> GivenUp | Publ
 def _lost(name: str, data: bytes, manifest: Manifest) -> Fenced | EpochTaken:
     try:
         winner = decode_any(name, data)
-    except DocumentError as error:
+    except (DocumentError, NewerDocumentError) as error:
         return EpochTaken(manifest.epoch, f"epoch {manifest.epoch} is taken by an object that cannot be read: {error}")
     if isinstance(winner, Manifest | Seal) and (
         winner.generation > manifest.generation

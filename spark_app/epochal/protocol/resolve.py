@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from epochal.protocol.documents import DamageRecord, GenerationRecord, Manifest, Seal, decode, decode_any
 from epochal.protocol.epochs import FIRST_EPOCH, NO_EPOCH, Epoch, Generation
-from epochal.protocol.errors import DocumentError, ObjectMissingError
+from epochal.protocol.errors import DocumentError, NewerDocumentError, ObjectMissingError
 from epochal.protocol.paths import CommittedName, DamagedName, JobPaths, ManifestName
 from epochal.protocol.publish import list_generations
 from epochal.protocol.store import Store
@@ -83,7 +83,8 @@ def resolve(
     4. Otherwise start empty only if the job never had an epoch, or was allowed to start empty and has had none since,
        or the caller allows it.
 
-    An error of the store itself is raised, never taken for a missing epoch.
+    An error of the store itself is raised, never taken for a missing epoch; and so is :class:`NewerDocumentError`:
+    whoever cannot read the newest epoch because its release is too old must not go back to an older one.
     """
     line = Line(store, paths)
     skipped: list[Skipped] = []
@@ -173,7 +174,7 @@ def why_damaged(store: Store, paths: JobPaths, epoch: Epoch) -> str:
     name = paths.damaged(epoch)
     try:
         record = decode(name, store.get(name), DamageRecord)
-    except (DocumentError, ObjectMissingError) as error:
+    except (DocumentError, NewerDocumentError, ObjectMissingError) as error:
         return f"it is damaged ({error})"
     return f"{record.object} {record.problem} (if it is whole again, delete {name})"
 
@@ -186,7 +187,14 @@ def uncommitted_epoch(
 
     That ``committed.json`` is there says it; what is in it does not matter. It is written after the last sink.
     """
-    found = resolve(store, paths, known=known, min_epoch=min_epoch)
+    try:
+        found = resolve(store, paths, known=known, min_epoch=min_epoch)
+    except NewerDocumentError as error:
+        # Only its own release can restore it. Whether it is committed shows without that.
+        name = paths.parse(error.name)
+        if not isinstance(name, ManifestName):
+            raise
+        return None if name.epoch in list_epochs(store, paths, since=name.epoch).committed else name.epoch
     return found.manifest.epoch if isinstance(found, Found) and found.needs_commit else None
 
 
@@ -242,6 +250,13 @@ def _newest_good(
             document = read_epoch(store, paths, epoch)
         except (DocumentError, ObjectMissingError) as error:
             skipped.append(Skipped(epoch, str(error)))
+            continue
+        except NewerDocumentError as error:
+            if error.kind == Seal.__name__:
+                continue
+            if not line.went_below(epoch):
+                raise
+            skipped.append(Skipped(epoch, "a later generation went back to an epoch before it"))
             continue
         if isinstance(document, Seal):
             continue  # it never existed

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from epochal.protocol.documents import Seal, encode
+from epochal.protocol.documents import Manifest, Seal, decode, encode
 from epochal.protocol.epochs import Epoch
-from epochal.protocol.errors import DocumentError, ObjectMissingError
+from epochal.protocol.errors import DocumentError, NewerDocumentError, ObjectMissingError
 from epochal.protocol.paths import JobPaths, SavepointName
 from epochal.protocol.resolve import read_epoch, read_savepoint
-from epochal.protocol.store import Exists, Store
+from epochal.protocol.store import Created, Exists, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +38,29 @@ def pin(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> Pinned | NotP
     except ObjectMissingError as error:
         _take_back_if_empty(store, paths, name, epoch)
         return NotPinned(f"epoch {epoch} cannot be kept as a savepoint: {error}")
-    except DocumentError as error:
+    except (DocumentError, NewerDocumentError) as error:
         return NotPinned(f"epoch {epoch} cannot be kept as a savepoint: {error}")
     if isinstance(manifest, Seal):
         return NotPinned(f"epoch {epoch} never completed")
     # Step 2
     made = store.create(paths.savepoint(name), encode(manifest))
-    if isinstance(made, Exists):
+    again = isinstance(made, Exists) and _is_of(made, paths.savepoint(name), manifest)
+    if isinstance(made, Exists) and not again:
         return NotPinned(f"savepoint {name!r} exists and is of another epoch: delete it first, or use another name")
     # Step 3
     if not still_there(store, paths, epoch):
-        if not made.again:  # otherwise it may be another caller's, who was in time
+        if isinstance(made, Created) and not made.again:  # otherwise it may be another caller's, who was in time
             unpin(store, paths, name)
         return NotPinned(f"epoch {epoch} was cleaned up meanwhile")
     return Pinned(name, epoch)
+
+
+def _is_of(made: Exists, name: str, manifest: Manifest) -> bool:
+    """Whether this is what a savepoint has. Another release may have written the same in other bytes."""
+    try:
+        return decode(name, made.data, Manifest) == manifest
+    except (DocumentError, NewerDocumentError):
+        return False
 
 
 def _take_back_if_empty(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> None:
@@ -59,7 +68,7 @@ def _take_back_if_empty(store: Store, paths: JobPaths, name: str, epoch: Epoch) 
     must it be. (If it is all there, the savepoint may be somebody's: it stays.)"""
     try:
         manifest = read_savepoint(store, paths, name)
-    except (DocumentError, ObjectMissingError):
+    except (DocumentError, NewerDocumentError, ObjectMissingError):
         return
     if manifest.epoch == epoch and not manifest.objects() <= set(store.list_names(paths.state)):
         unpin(store, paths, name)

@@ -28,7 +28,13 @@ from epochal.protocol.control import (
 )
 from epochal.protocol.documents import COMMITTED_TABLES, DamageRecord, GenerationRecord, Manifest, OperatorState
 from epochal.protocol.epochs import NO_EPOCH, Epoch
-from epochal.protocol.errors import AccessDeniedError, BadCredentialsError, MissingBucketError, StoreConfigError
+from epochal.protocol.errors import (
+    AccessDeniedError,
+    BadCredentialsError,
+    MissingBucketError,
+    NewerDocumentError,
+    StoreConfigError,
+)
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import Fenced, record_damage
 from epochal.protocol.resolve import Found, NothingToRestore, Resolution, StartEmpty, newest_epoch_number
@@ -52,7 +58,14 @@ from epochal.runtime.task import Edge, Task, known_watermark
 
 logger = logging.getLogger(__name__)
 
-MISCONFIGURED = (PipelineError, StoreConfigError, MissingBucketError, BadCredentialsError, AccessDeniedError)
+MISCONFIGURED = (
+    PipelineError,
+    NewerDocumentError,
+    StoreConfigError,
+    MissingBucketError,
+    BadCredentialsError,
+    AccessDeniedError,
+)
 """What no restart mends."""
 
 TAKEN_OVER = ("spark.sql.shuffle.partitions",)
