@@ -34,6 +34,7 @@ class EventReason(StrEnum):
     CLEANUP_FAILED = "CleanupFailed"
     SPEC_NOT_ACCEPTED = "SpecNotAccepted"
     STORE_UNAVAILABLE = "StoreUnavailable"
+    LATE_ROWS = "LateRows"
 
 
 MEANING: dict[EventReason, str] = {
@@ -54,6 +55,7 @@ MEANING: dict[EventReason, str] = {
     EventReason.CLEANUP_FAILED: "A cleanup failed; checkpoints go on, and it is tried again later.",
     EventReason.SPEC_NOT_ACCEPTED: "The spec cannot be run; the job is left as it was.",
     EventReason.STORE_UNAVAILABLE: "The operator cannot read the job's store.",
+    EventReason.LATE_ROWS: "Rows came too late for the first time: they are not in the result.",
 }
 
 NORMAL = frozenset(
@@ -109,9 +111,18 @@ def events_of(tick: Tick) -> Iterator[Event]:
         yield Event(EventReason.CHECKPOINT_FAILED, step.message)
     if _came_to((JobPhase.FAILED,), tick):
         yield Event(EventReason.FAILED, step.job.message)
+    if step.job.late.total and before is not None and not before.late.total:
+        yield Event(EventReason.LATE_ROWS, late_message(step.job.late.total))
     silent = step.job.silent_since is not None and step.job.restored
     if silent and before is not None and before.silent_since is None:
         yield Event(EventReason.DRIVER_UNREACHABLE, "the driver does not answer")
+
+
+def late_message(rows: int) -> str:
+    return (
+        f"{rows:,} rows came too late and are not in the result: give their source a longer delay, or read the late "
+        "output of the operator that left them out"
+    )
 
 
 def _came_to(phases: tuple[JobPhase, ...], tick: Tick) -> bool:

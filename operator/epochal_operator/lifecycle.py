@@ -97,6 +97,22 @@ class Restarts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LateRows:
+    """Rows that came too late since the job was started by somebody. ``of_driver``: those that the present driver has
+    told of. Not the newest numbers: each change is a write."""
+
+    total: int = 0
+    of_driver: int = 0
+
+    def seen(self, status: DriverStatus) -> "LateRows":
+        """Written down when they begin, when they have doubled, and at the end."""
+        new = status.late_rows - self.of_driver
+        if new <= 0 or (0 < new < self.total and not status.finished and status.phase is DriverPhase.RUNNING):
+            return self
+        return LateRows(total=self.total + new, of_driver=status.late_rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
     """All that a controller writes down about a job.
 
@@ -104,7 +120,8 @@ class JobRecord:
     go back that was carried out, so that it is not carried out again. ``finished``: every source has ended.
     ``revision`` is the spec's that the present generation was started with; ``failed_version`` the spec's version with
     which the job failed: any edit after that gives it another chance. ``committing``: the job is to rest, but for the
-    output of its newest epoch, which the present generation commits; still set if that failed for good.
+    output of its newest epoch, which the present generation commits; still set if that failed for good. ``late`` is how
+    many rows came too late.
     """
 
     checkpoints: Record
@@ -119,6 +136,7 @@ class JobRecord:
     revision: str = ""
     failed_version: int = 0
     committing: bool = False
+    late: LateRows = field(default_factory=LateRows)
 
 
 AT_REST = (JobPhase.STOPPED, JobPhase.FINISHED)
@@ -257,7 +275,7 @@ def resumed(job: JobRecord) -> JobRecord:
     if job.phase in (JobPhase.FAILED, JobPhase.RESTARTING):
         job = replace(job, phase=JobPhase.RESTARTING)
     restarts = replace(job.restarts, in_a_row=0, not_before=0.0)
-    return replace(job, finished=False, restarts=restarts, message="", committing=False)
+    return replace(job, finished=False, restarts=restarts, message="", committing=False, late=LateRows())
 
 
 def outdated(spec: JobSpec, job: JobRecord) -> bool:
@@ -357,6 +375,7 @@ def _commit(spec: JobSpec, job: JobRecord, seen: Seen, epoch: Epoch, now: Second
         restored=False,
         running_since=None,
         silent_since=None,
+        late=replace(job.late, of_driver=0),
         revision=spec.revision,
         committing=True,
     )
@@ -436,6 +455,7 @@ def _start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
         restored=False,
         running_since=None,
         silent_since=None,
+        late=replace(job.late, of_driver=0),
         revision=spec.revision,
     )
     message = f"starting generation {generation}"
@@ -537,7 +557,7 @@ def _not_restored(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> St
 
 
 def _answering(spec: JobSpec, job: JobRecord, seen: Seen, status: DriverStatus, now: Seconds) -> Step:
-    job = replace(job, silent_since=None)
+    job = replace(job, silent_since=None, late=job.late.seen(status))
     if not job.restored:
         if status.restored_epoch is None:
             return _not_restored(spec, job, seen, now)

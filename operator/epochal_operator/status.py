@@ -54,6 +54,7 @@ def project(
         "executors": executors,
         "history": history,
         "restarts": _restarts(job),
+        "lateRows": job.late.total,
         "cleanup": _cleanup(job),
         "record": msgspec.json.decode(msgspec.json.encode(job)),
         "conditions": laid_over(before.get("conditions") or [], conditions(spec, tick, now), version=version, now=now),

@@ -42,11 +42,12 @@ def test_it_stops_with_a_checkpoint_and_goes_on_from_it(job: Job) -> None:
 
 @pytest.mark.slow
 def test_a_bounded_job_ends_by_itself(job: Job) -> None:
-    job.script["rows"] = "100"
+    job.script |= {"rows": "100", "late": "60"}
     job.write()
     code, output = job.run()
     assert code == 0, output
     assert "Every source has ended" in output
+    assert output.splitlines()[-1].startswith("epochal: 60 rows came too late and are not in the result: ")
     record = job.record()
     assert record is not None
     assert record.phase is JobPhase.FINISHED

@@ -1,6 +1,9 @@
 """What a person sees while a job runs."""
 
+from dataclasses import replace
+
 import click
+import msgspec
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -16,7 +19,7 @@ from epochal.protocol.control import (
 from epochal.protocol.decision import Nothing, Reason, Record
 from epochal.protocol.epochs import Epoch, Generation
 from epochal_operator.job import JobSpec, PipelineSpec
-from epochal_operator.lifecycle import DriverUp, JobPhase, JobRecord, LifeReason, Seen, Step
+from epochal_operator.lifecycle import DriverUp, JobPhase, JobRecord, LateRows, LifeReason, Seen, Step
 from epochal_operator.reconcile import Tick
 
 SOURCE = SourceReport(name="clicks", batch=3, rows=12345, rows_per_second=1000.0, batch_seconds=0.2, lag=1.5)
@@ -97,3 +100,29 @@ def test_the_live_picture_shows_phase_epochs_and_flows() -> None:
         "something happened",
     ):
         assert expected in text
+
+
+def test_rows_that_come_too_late_are_in_the_lines_and_in_the_picture() -> None:
+    late = tick(Reason.NOT_DUE, "x")
+    status = msgspec.structs.replace(STATUS, late_rows=4000)
+    late = replace(
+        late,
+        seen=Seen(driver=DriverUp(generation=Generation(2), status=status)),
+        step=replace(late.step, job=replace(late.step.job, late=LateRows(total=4000, of_driver=4000))),
+    )
+
+    @click.command()
+    def talk() -> None:
+        view = PlainView(clock=lambda: 0.0, every=0.0)
+        view.show(late, SPEC)
+        view.show(late, SPEC)
+
+    said = CliRunner().invoke(talk).output
+    assert said.count("4,000 rows came too late and are not in the result: give their source a longer delay") == 1
+    assert said.count("late: 4,000 rows came too late") == 2
+    console = Console(record=True, width=120, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    view = LiveView(console, clock=lambda: 100.0)
+    view.show(late, SPEC)
+    console.print(view.picture(late, SPEC))
+    console.file.close()
+    assert "4,000 late" in console.export_text()

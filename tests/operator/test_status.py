@@ -2,9 +2,12 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import pytest
 
+from epochal.protocol.control import DriverPhase, DriverStatus
 from epochal.protocol.decision import (
     CleanupExists,
     CleanupRecord,
@@ -23,7 +26,7 @@ from epochal.protocol.epochs import Epoch, Generation
 from epochal_operator.api import JsonObject
 from epochal_operator.events import MEANING, EventReason, events_of
 from epochal_operator.job import JobSpec, PipelineSpec
-from epochal_operator.lifecycle import DriverUp, JobPhase, JobRecord, LifeReason, Restarts, Seen, Step
+from epochal_operator.lifecycle import DriverUp, JobPhase, JobRecord, LifeReason, Restarts, Seen, Step, decide
 from epochal_operator.moments import parse_timestamp, timestamp
 from epochal_operator.reconcile import Tick
 from epochal_operator.status import KEPT_HISTORY, load_record, project, with_blocked, without_progress
@@ -191,3 +194,30 @@ def test_moments_go_there_and_back() -> None:
 
 def test_every_reason_of_an_event_has_a_meaning() -> None:
     assert set(MEANING) == set(EventReason)
+
+
+def test_rows_that_begin_to_come_too_late_are_an_event_and_stay_in_the_status() -> None:
+    status = DriverStatus(
+        namespace="default", job="job", generation=Generation(1), phase=DriverPhase.RUNNING, started=1
+    )
+
+    def told(job: JobRecord, rows: int, **more: Any) -> tuple[JobRecord, list[EventReason]]:
+        driver = DriverUp(generation=Generation(1), status=msgspec.structs.replace(status, late_rows=rows, **more))
+        job = replace(RUNNING, late=job.late)
+        step = decide(SPEC, job, Seen(driver=driver), 1091.0)
+        return step.job, [event.reason for event in events_of(Tick(before=job, seen=Seen(driver=driver), step=step))]
+
+    job, events = told(RUNNING, 0)
+    assert (job.late.total, EventReason.LATE_ROWS in events) == (0, False)
+    job, events = told(job, 5)
+    assert (job.late.total, EventReason.LATE_ROWS in events) == (5, True)
+    # Each change is a write: the next one is when there are twice as many, or at the end.
+    job, events = told(job, 9)
+    assert (job.late.total, EventReason.LATE_ROWS in events) == (5, False)
+    job, events = told(job, 12)
+    assert (job.late.total, EventReason.LATE_ROWS in events) == (12, False)
+    job, events = told(job, 13, finished=True)
+    assert (status_of(tick_of(job))["lateRows"], EventReason.LATE_ROWS in events) == (13, False)
+    # A new driver counts from nothing.
+    job, _ = told(replace(job, late=replace(job.late, of_driver=0)), 20)
+    assert job.late.total == 33

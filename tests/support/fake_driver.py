@@ -18,6 +18,7 @@ test can see whether anything was lost or doubled.
 ``fail``           an epoch that fails
 ``sink``           from this epoch on the sink fails, unless there is a file ``mended`` beside ``output``
 ``silent``         an epoch from whose barrier on nothing is answered
+``late``           how many of the first rows come too late
 ``exit``           exit code, at once
 ``generation``     only this generation misbehaves; 0: each one
 =================  ===================================================================================================
@@ -93,6 +94,7 @@ class Script:
     fail: int = 0
     sink: int = 0
     silent: int = 0
+    late: int = 0
     exit: int = -1
     generation: int = 0
 
@@ -219,6 +221,7 @@ class FakeEngine:
                 sources=(source,),
                 sinks=(SinkReport(name="files", rows_committed=self._committed),),
                 finished=bool(self.script.rows) and count >= self.script.rows,
+                late_rows=min(count, self.script.late),
                 checkpoint=self._reports[max(self._reports)] if self._reports else None,
             )
 

@@ -14,6 +14,7 @@ from epochal.cli.manifests import DEFAULT_STATE_DIR, load_job
 from epochal.cli.runner import Runner, Wishes, listening
 from epochal.cli.view import LiveView, PlainView
 from epochal.protocol.errors import ProtocolError
+from epochal_operator.events import late_message
 
 SHOWN_LOG_LINES = 20
 
@@ -86,6 +87,9 @@ def _run(
             code = runner.run()
     finally:
         backend.close()
+    record = backend.load()
+    if record is not None and record.late.total:
+        click.echo(f"epochal: {late_message(record.late.total)}", err=True)
     if code == EXIT_JOB_FAILED:
         _explain(backend)
     return code

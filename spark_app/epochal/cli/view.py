@@ -15,6 +15,7 @@ from rich.text import Text
 from epochal.protocol.control import CheckpointReport, CheckpointState, DriverStatus, SourceReport
 from epochal.protocol.decision import Reason
 from epochal_operator.durations import format_duration
+from epochal_operator.events import late_message
 from epochal_operator.job import JobSpec
 from epochal_operator.lifecycle import JobPhase, LifeReason
 from epochal_operator.reconcile import Tick
@@ -82,6 +83,13 @@ class _Talker:
     """Turns ticks into lines, each said once."""
 
     last: tuple[str, str] | None = None
+    late: int = 0
+
+    def late_line(self, tick: Tick) -> str | None:
+        """When rows begin to come too late, and each time there are twice as many."""
+        rows = tick.step.job.late.total
+        before, self.late = self.late, rows
+        return late_message(rows) if rows > before else None
 
     def line(self, tick: Tick) -> str | None:
         step = tick.step
@@ -102,12 +110,15 @@ class PlainView:
         self._talker = _Talker()
 
     def show(self, tick: Tick, spec: JobSpec) -> None:  # noqa: ARG002
-        if line := self._talker.line(tick):
-            self.note(line)
+        for line in (self._talker.line(tick), self._talker.late_line(tick)):
+            if line:
+                self.note(line)
         if tick.status and self._clock() >= self._next:
             self._next = self._clock() + self._every
             for source in tick.status.sources:
                 self.note(source_line(source))
+            if tick.status.late_rows:
+                self.note(f"late: {tick.status.late_rows:,} rows came too late")
 
     def ended(self, report: CheckpointReport) -> None:
         self.note(report_line(report, self._clock()))
@@ -136,8 +147,9 @@ class LiveView:
         self._live.stop()
 
     def show(self, tick: Tick, spec: JobSpec) -> None:
-        if line := self._talker.line(tick):
-            self.note(line)
+        for line in (self._talker.line(tick), self._talker.late_line(tick)):
+            if line:
+                self.note(line)
         self._last = tick.status or self._last
         self._live.update(self.picture(tick, spec), refresh=True)
 
@@ -197,4 +209,6 @@ class LiveView:
             )
         for sink in status.sinks:
             table.add_row(sink.name, f"{sink.rows_committed:,} committed", "", "", "")
+        if status.late_rows:
+            table.add_row(Text("late", style="bold red"), Text(f"{status.late_rows:,} late", style="bold red"))
         return table
