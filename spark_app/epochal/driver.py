@@ -54,8 +54,10 @@ SPARK_DEFAULTS = {
     # It moves a semi-join with a table below the union of the table's runs: each run would hash the batch's keys anew,
     # and Spark holds all these until the batch is done.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownLeftSemiAntiJoin",
-    # State that is in files is where it was written: a task waits for the executor that has it.
+    # State that is in files is where it was written: a task waits for the executor that has it. Others must not wait
+    # for a host just because it has more of what they fetch.
     "spark.locality.wait": "60s",
+    "spark.shuffle.reduceLocality.enabled": "false",
     # Each execution is described for pages that nobody looks at: in short.
     "spark.sql.ui.explainMode": "simple",
     # With a stage's number in it the same code is another class: compiled again by Spark, and cold for the JVM.

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from epochal.runtime.latest_files import (
     PARTITION,
     Place,
     StateNotHereError,
+    add_any,
     add_checked,
     adding,
     filing,
@@ -43,14 +44,11 @@ VALUES = pa.schema([("value", pa.int64())])
 class Task:
     partition: int = 0
 
-    def partitionId(self) -> int:  # noqa: N802  Spark's name
-        return self.partition
-
 
 @pytest.fixture(autouse=True)
 def task(monkeypatch: pytest.MonkeyPatch) -> Task:
     here = Task()
-    monkeypatch.setattr(latest_files, "_task", lambda: here)
+    monkeypatch.setattr(latest_files, "partition", lambda: here.partition)
     return here
 
 
@@ -225,6 +223,29 @@ def test_rows_of_another_partition_are_refused(place: Place, task: Task) -> None
         list(writing(place, 1, [KEY, "value"])(iter([rows])))
     task.partition = 3
     assert content(writing(place, 1, [KEY, "value"])(iter([rows]))) == {1: 0}
+
+
+def test_a_task_on_another_executor_neither_reads_nor_writes(
+    place: Place, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = replace(place, homes=("blockmgr-a", "blockmgr-b"))
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/tmp/executor/blockmgr-b,/data/executor/blockmgr-c")
+    steps = [
+        finding(place, [], KEY, VALUES, []),
+        writing(place, 1, [KEY, "value"]),
+        filing(place, 1),
+        adding(place, [], 1, KEY, {"value": add_any}, []),
+        merging(place, [], 1, KEY, None),
+    ]
+    for step in steps[1:]:
+        with pytest.raises(StateNotHereError) as caught:
+            list(step(iter([])))
+        assert lost_state(caught.value)
+    assert not place.folder().exists()
+    task.partition = 1
+    for step in steps:
+        list(step(iter([])))
+    assert [path.name for path in place.folder().iterdir()] == ["1-1.arrow"]
 
 
 @pytest.mark.parametrize(

@@ -39,32 +39,43 @@ Indexes = npt.NDArray[np.int64]
 
 
 class StateNotHereError(Exception):
-    """A file that should be on this executor is not."""
+    """A file that should be on this executor is not, or the task should be on another one."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"{NOT_HERE}: {path.name} is not on this executor")
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{NOT_HERE}: {what} is not on this executor")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the files of one table of one driver are. Without a ``directory`` each executor has its own."""
+    """Where the files of one table of one driver are. Without a ``directory`` each executor has its own. ``homes`` are
+    the names of the executors that the partitions belong to; there are none where all is done by one process."""
 
     directory: str | None
     table: str
+    homes: tuple[str, ...] = ()
 
     def folder(self) -> Path:
         # Spark removes its own directories when an executor ends, with all that is in them.
         return Path(self.directory or os.environ["SPARK_LOCAL_DIRS"].split(",")[0]) / "epochal" / self.table
 
     def path(self, run: int) -> Path:
-        """Of the partition that this task is for."""
-        return self.folder() / f"{run}-{_task().partitionId()}.arrow"
+        """Of the partition that this task is for. A task that runs elsewhere must neither read nor write."""
+        number = partition()
+        if self.homes and self.homes[number] != executor_name():
+            raise StateNotHereError(f"partition {number} of {self.table}")
+        return self.folder() / f"{run}-{number}.arrow"
 
 
-def _task() -> TaskContext:
+def partition() -> int:
+    """Which one this task is for."""
     task = TaskContext.get()
     assert task is not None
-    return task
+    return task.partitionId()
+
+
+def executor_name() -> str:
+    """No two executors have the same, and one that comes back has another: Spark makes it up for its blocks."""
+    return Path(os.environ["SPARK_LOCAL_DIRS"].split(",")[0]).name
 
 
 # --- steps of a Spark job ---
@@ -212,7 +223,7 @@ def merging(place: Place, runs: Sequence[int], into: int, key: str, keep: "Keep 
     """Make one run of several (newest first): the newest row of each key stays. Tells how many rows there are."""
 
     def merge(nothing: Batches) -> Batches:
-        _ended(nothing)
+        ended(nothing)
         rows = 0
         with _Writer(place.path(into)) as writer:
             for batch in merged(_open(place, runs), key):
@@ -228,13 +239,13 @@ def reading(place: Place, runs: Sequence[int], key: str, then: Step) -> Step:
     """Do a step with the rows of runs (newest first), the newest of each key, without the hash."""
 
     def read(nothing: Batches) -> Batches:
-        _ended(nothing)
+        ended(nothing)
         return then(batch.drop_columns([HASH]) for batch in merged(_open(place, runs), key))
 
     return read
 
 
-def _ended(batches: Batches) -> None:
+def ended(batches: Batches) -> None:
     """Read to the end what has no rows: Spark uses a Python worker again only if it has heard all that it was told."""
     for batch in batches:
         assert not batch.num_rows
@@ -302,14 +313,14 @@ def _segments(path: Path) -> list[pa.RecordBatch]:
         if not path.stat().st_size:
             return []
     except FileNotFoundError:
-        raise StateNotHereError(path) from None
+        raise StateNotHereError(path.name) from None
     file = pa.ipc.open_file(pa.memory_map(str(path)))
     return [file.get_batch(number) for number in range(file.num_record_batches)]
 
 
 def _at_home(batches: Batches) -> Batches:
     """Rows that are in the wrong partition would not find what is known of them, and must not become state."""
-    here = _task().partitionId()
+    here = partition()
     for batch in batches:
         if PARTITION in batch.schema.names:
             if not pc.all(pc.equal(batch.column(PARTITION), here)).as_py():

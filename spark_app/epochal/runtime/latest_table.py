@@ -2,24 +2,26 @@
 
 A batch's rows meet what is known of their keys, and the new rows of these keys become a run. The newest run that has a
 key counts, so runs are merged by leaving rows out, and never by computing. Runs are sorted files on the executors
-(:mod:`epochal.runtime.latest_files`); all that Spark holds is an empty frame, the anchor, whose partitions say which
-executor has the files of which part of the keys.
+(:mod:`epochal.runtime.latest_files`). Each executor has those of some partitions of the keys, and tasks run where their
+files are (:mod:`epochal.runtime.homes`).
 """
 
+import functools
 import itertools
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from dataclasses import replace
+from typing import TypeVar
 
-from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import Row, StructField, StructType
 
 from epochal.protocol.documents import LATEST_KEY as KEY
 from epochal.runtime.errors import PipelineError, lost_state
+from epochal.runtime.homes import Homes, find_homes
 from epochal.runtime.latest_files import (
     HASH,
     OLDER,
@@ -45,13 +47,15 @@ STATE_DIR = "spark.epochal.stateDir"
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
+Result = TypeVar("Result")
+
 
 class LatestRun(Run):
     """A run whose rows are in files of executors. ``copy``: the same rows held by Spark on several of them, if the job
     asks for replicas."""
 
     def __init__(self, table: "LatestTable", number: int, *, rows: int, copy: Run | None) -> None:
-        super().__init__(table.anchor, rows=rows)
+        super().__init__(table.homes.alone, rows=rows)
         self.number = number
         self.copy = None if copy is None else copy.hold()
         self._table = table
@@ -74,18 +78,18 @@ class LatestTable:
         self._schema = schema
         self._values = [field.name for field in schema if field.name != KEY]
         self._release_later = release_later
-        self._place = Place(_directory(spark), f"{name}-{uuid.uuid4().hex[:12]}")
+        self._place = Place(spark.conf.get(STATE_DIR, None), f"{name}-{uuid.uuid4().hex[:12]}")
         self._partitions = int(spark.conf.get(_PARTITIONS) or 1)
         self._numbers = itertools.count(1)
         self._gone: list[int] = []
         self._lock = threading.Lock()
         self._metrics = run_metrics()
-        self._homes: dict[str, tuple[Prepared, DataFrame, StructType]] = {}
+        self._beside: dict[str, tuple[Prepared, DataFrame, StructType]] = {}
         self._nothing: DataFrame | None = None
         self._adaptive = spark.conf.get("spark.sql.adaptive.enabled") == "true"
         partition = F.pmod(F.hash(KEY), F.lit(self._partitions)).alias(PARTITION)
         self._addresses = [F.xxhash64(KEY).alias(HASH), partition]
-        self.anchor = self._new_anchor()
+        self.homes = self._find_homes()
 
     # --- batches ---
 
@@ -93,29 +97,30 @@ class LatestTable:
         """Add rows' values to what is known of their keys, by the functions given for each, in one go. ``rows`` have a
         key each, no two the same, and come out of a grouping by it. Returns the new rows, held for this batch."""
 
-        def added() -> Run:
-            number = next(self._numbers)
-            step = adding(self._place, self._newest_first(), number, KEY, sums, self._take_gone())
-            return self._written(number, self._at_home(rows, "add")[0].mapInArrow(step, self._schema))
+        def added(number: int, gone: list[int]) -> Run:
+            step = adding(self._place, self._newest_first(), number, KEY, sums, gone)
+            return Run.materialise(self._at_home(rows, "add")[0].mapInArrow(step, self._schema), self._metrics)
 
-        return self._surely(added)
+        return self._changed(added)
 
     def update(self, rows: DataFrame, compute: Callable[[DataFrame], DataFrame], *, moves: bool = False) -> Run:
         """The same where Spark computes: ``compute`` gets the rows with what is known of their keys (columns ``OLDER +
         name``, null where there is nothing) and a column ``HASH``, and gives the table's columns and that one.
         ``moves``: it groups rows once more."""
 
-        def updated() -> Run:
+        def updated(number: int, gone: list[int]) -> Run:
             home, schema = self._at_home(rows, "find")
             older = [StructField(OLDER + field.name, field.dataType) for field in self._schema if field.name != KEY]
             found = StructType([*(field for field in schema if field.name != PARTITION), *older])
             zone = self._spark.conf.get("spark.sql.session.timeZone")
             values = to_arrow_schema(StructType([field for field in self._schema if field.name != KEY]), timezone=zone)
-            step = finding(self._place, self._newest_first(), KEY, values, self._take_gone())
+            step = finding(self._place, self._newest_first(), KEY, values, gone)
             new = compute(home.mapInArrow(step, found))
-            return self._write(self._at_home(new, "write")[0] if moves else new)
+            there = self._at_home(new, "write")[0] if moves else new
+            step = writing(self._place, number, [KEY, *self._values])
+            return Run.materialise(there.mapInArrow(step, self._schema), self._metrics)
 
-        return self._surely(updated)
+        return self._changed(updated)
 
     def keep_new(
         self, rows: DataFrame, *, time: str, arrival: str, late: int | None, since: int | None, metrics: Metrics
@@ -124,29 +129,48 @@ class LatestTable:
         time of ``since`` or later; of these the times are kept. Rows without a time, or with one before ``late``, are
         left out. ``rows`` are partitioned by their key."""
 
-        def kept() -> Run:
-            number = next(self._numbers)
+        def kept(number: int, gone: list[int]) -> Run:
             step = keeping_new(
                 self._place, self._newest_first(), number, KEY,
-                time=time, arrival=arrival, late=late, since=since, gone=self._take_gone(),
+                time=time, arrival=arrival, late=late, since=since, gone=gone,
             )  # fmt: skip
             home, schema = self._at_home(rows, "keep")
             passed = StructType([field for field in schema if field.name not in (HASH, PARTITION, arrival)])
-            return self._written(number, home.mapInArrow(step, passed), metrics)
+            return Run.materialise(home.mapInArrow(step, passed), metrics)
 
-        return self._surely(kept)
+        return self._changed(kept)
 
-    def _surely(self, change: Callable[[], Run]) -> Run:
-        """With copies of what executors hold, losing one of them is no end."""
+    def _changed(self, change: Callable[[int, list[int]], Run]) -> Run:
+        """Let Spark do what writes a run, and hold what comes out. ``change`` is given the run's number, and runs whose
+        files are to be deleted."""
+
+        def attempt() -> tuple[int, Run]:
+            number, gone = next(self._numbers), self._take_gone()
+            try:
+                return number, change(number, gone)
+            except Exception:
+                for one in (number, *gone):
+                    self.forget(one)
+                raise
+
+        number, held = self._surely(attempt)
+        if held.rows:
+            copy = held.part(held.frame.select(KEY, *self._values)) if replicas(self._spark) > 1 else None
+            self._add(number, held, copy)
+        else:
+            self.forget(number)
+        self._release_later(held.hold())
+        return held
+
+    def _surely(self, job: Callable[[], Result]) -> Result:
+        """Do a job where the files are. With copies of what executors hold, losing one of them is no end."""
         try:
-            held = change()
+            return self.homes.run(self._spark, job)
         except Exception as error:
             if not lost_state(error) or any(run.copy is None for run in self.runs):
                 raise
             self._rebuild()
-            held = change()
-        self._release_later(held.hold())
-        return held
+            return self.homes.run(self._spark, job)
 
     def _newest_first(self) -> list[int]:
         return [run.number for run in reversed(self.runs)]
@@ -155,22 +179,6 @@ class LatestTable:
         with self._lock:
             gone, self._gone = self._gone, []
         return gone
-
-    def _write(self, rows: DataFrame) -> Run:
-        """Make a run of rows that are where they belong."""
-        number = next(self._numbers)
-        step = writing(self._place, number, [KEY, *self._values])
-        return self._written(number, rows.mapInArrow(step, self._schema))
-
-    def _written(self, number: int, rows: DataFrame, metrics: Metrics | None = None) -> Run:
-        """Let Spark do what writes a run, and hold what comes out."""
-        held = Run.materialise(rows, metrics or self._metrics)
-        if held.rows:
-            copy = held.part(held.frame.select(KEY, *self._values)) if replicas(self._spark) > 1 else None
-            self._add(number, held, copy)
-        else:
-            self.forget(number)
-        return held
 
     def _add(self, number: int, like: Run, copy: Run | None) -> LatestRun:
         run = LatestRun(self, number, rows=like.rows, copy=copy)
@@ -188,36 +196,37 @@ class LatestTable:
             self._nothing = self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), rows.schema)
         return rows.union(self._nothing)
 
-    def _new_anchor(self) -> DataFrame:
-        """An empty frame, partitioned by key. Each of its partitions is on one executor: there the files are."""
-        self._homes = {}
+    def _find_homes(self) -> Homes:
         nothing = self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), StructType([self._schema[KEY]]))
-        return nothing.repartition(self._partitions, KEY).localCheckpoint()
+        homes = find_homes(self._spark, nothing.repartition(self._partitions, KEY), self._partitions)
+        self._place = replace(self._place, homes=homes.names)
+        self._beside = {}
+        return homes
 
     def _at_home(self, rows: DataFrame, use: str) -> tuple[DataFrame, StructType]:
-        """Rows that are partitioned by key, each partition where its files are: Spark runs a task of a union where most
-        of what is united is. ``use``: rows of the same one have the same columns, and the rest is made once."""
+        """Rows that are partitioned by key, each partition where its files are. ``use``: rows of the same one have the
+        same columns, and the rest is made once."""
         if self._adaptive:
             rows = rows.repartition(self._partitions, KEY)
         elif self._partitions == 1:
-            # To Spark one partition by a hash is not what one partition of everything is, as the anchor has it: united,
+            # To Spark one partition by a hash is not what one partition of everything is, as `homes` has it: united,
             # they would be two tasks, and the second one has no files.
             rows = rows.coalesce(1)
-        if use not in self._homes:
+        if use not in self._beside:
             columns = Prepared([F.col("*"), *self._addresses[use == "write" :]])
             schema = columns.select(rows).schema
             others = [
                 F.col(KEY) if field.name == KEY else F.lit(None).cast(field.dataType).alias(field.name)
                 for field in schema
             ]
-            self._homes[use] = columns, self.anchor.select(*others), schema
-        columns, anchor, schema = self._homes[use]
-        return columns.select(rows).union(anchor), schema
+            self._beside[use] = columns, self.homes.beside.select(*others), schema
+        columns, nothing, schema = self._beside[use]
+        return columns.select(rows).union(nothing), schema
 
     def _rebuild(self) -> None:
         """An executor is gone: write its files anew, from the copies that others have."""
         runs, self.runs = self.runs, []
-        self.anchor = self._new_anchor()
+        self.homes = self._find_homes()
         for run in runs:
             assert run.copy is not None
             self._file(run.number, run.copy.frame)
@@ -226,7 +235,8 @@ class LatestTable:
     def _file(self, number: int, frame: DataFrame) -> int:
         """Write a run's files, and tell how many rows it has. The hash comes last in the rows that are written here."""
         home, _ = self._at_home(frame.select(KEY, *self._values).repartition(self._partitions, KEY), "file")
-        return int(sum(row["rows"] for row in home.mapInArrow(filing(self._place, number), "rows long").collect()))
+        filed = home.mapInArrow(filing(self._place, number), "rows long")
+        return int(sum(row["rows"] for row in self.homes.run(self._spark, filed.collect)))
 
     # --- the life of runs ---
 
@@ -235,7 +245,7 @@ class LatestTable:
         self._check(frame.schema)
         number = next(self._numbers)
         rows = self._file(number, frame)
-        return self._add(number, Run(self.anchor, rows=rows), self._copied(number))
+        return self._add(number, Run(self.homes.alone, rows=rows), self._copied(number))
 
     def _check(self, stored: StructType) -> None:
         had, wanted = ({field.name: field.dataType.simpleString() for field in one} for one in (stored, self._schema))
@@ -254,20 +264,23 @@ class LatestTable:
         while small := self._full_tier():
             number = next(self._numbers)
             runs = [run.number for run in reversed(small)]
-            merged = self.anchor.mapInArrow(merging(self._place, runs, number, KEY, keep), "rows long")
-            rows = sum(row["rows"] for row in merged.collect())
+            rows = self._surely(functools.partial(self._merge, runs, number, keep))
             left = self.runs[: len(self.runs) - len(small)]
             self._keep(left)
             if not rows:
                 self.forget(number)
                 continue
-            like = Run(self.anchor, rows=rows, min_time=earliest(small), max_time=latest(small))
+            like = Run(self.homes.alone, rows=rows, min_time=earliest(small), max_time=latest(small))
             self._add(number, like, self._copied(number))
+
+    def _merge(self, runs: list[int], number: int, keep: Keep | None) -> int:
+        merged = self.homes.alone.mapInArrow(merging(self._place, runs, number, KEY, keep), "rows long")
+        return int(sum(row["rows"] for row in merged.collect()))
 
     def _copied(self, number: int) -> Run | None:
         if replicas(self._spark) == 1:
             return None
-        return Run.materialise(self.frame([number]))
+        return self.homes.run(self._spark, lambda: Run.materialise(self.frame([number])))
 
     def _full_tier(self) -> list[LatestRun] | None:
         """The newest runs up to some size, if many are of that size: only neighbours in age can be merged."""
@@ -292,20 +305,14 @@ class LatestTable:
 
     # --- reading ---
 
-    def read_by(self, runs: list[int], then: Step, schema: str) -> DataFrame:
+    def collect_by(self, runs: list[int], then: Step, schema: str) -> list[Row]:
         """What a step makes of the rows of runs (oldest first), the latest of each key, where they are."""
-        return self.anchor.mapInArrow(reading(self._place, runs[::-1], KEY, then), schema)
+        step = reading(self._place, runs[::-1], KEY, then)
+        return self.homes.run(self._spark, self.homes.alone.mapInArrow(step, schema).collect)
 
     def frame(self, runs: list[int]) -> DataFrame:
         """The rows of runs (oldest first), the latest of each key."""
-        return self.anchor.mapInArrow(reading(self._place, runs[::-1], KEY, lambda batches: batches), self._schema)
-
-
-def _directory(spark: SparkSession) -> str | None:
-    if (spark.sparkContext.master or "").startswith("local-cluster"):
-        # All executors are on this machine, and Spark knows only the machine that a partition is on.
-        return str(Path(SparkFiles.getRootDirectory()).parent)
-    return spark.conf.get(STATE_DIR, None)
+        return self.homes.alone.mapInArrow(reading(self._place, runs[::-1], KEY, lambda batches: batches), self._schema)
 
 
 def _told(columns: dict[str, str]) -> str:

@@ -67,14 +67,14 @@ class Persistence:
         name = StateName(operator=operator, table=table, epoch=epoch, generation=self._generation, run=number, part=0)
         step = _writer(self._storage, self._paths, name)
         if latest is not None:
-            written = latest.read_by([run.number for run in runs], step, _WRITTEN)
+            written = latest.collect_by([run.number for run in runs], step, _WRITTEN)
         else:
             frame, tasks = union(run.frame for run in runs), self._tasks(runs)
             assert frame is not None
             if runs[0].packed is not None:
                 step = _putter(self._storage, self._paths, name, tasks)
-            written = frame.coalesce(tasks).mapInArrow(step, _WRITTEN)
-        return tuple(map(_part_of, written.collect()))
+            written = frame.coalesce(tasks).mapInArrow(step, _WRITTEN).collect()
+        return tuple(map(_part_of, written))
 
     def write_small(
         self, runs: list[Run], *, operator: str, table: str, epoch: Epoch, numbers: list[int]
