@@ -236,10 +236,10 @@ class LiveJob:
         name = self.paths.manifest(Epoch(epoch))
         return decode(name, bytes(self.cluster.store(f"{self.prefix}/store").get(name).bytes()), Manifest)
 
-    def output(self, until_epoch: int, *, without: int | None = None) -> list[dict[str, Any]]:
+    def output(self, until_epoch: int, *, below: str = "output", without: int | None = None) -> list[dict[str, Any]]:
         """All rows that the epochs up to this one have brought out; those of the epoch ``without`` left out."""
         store, rows = self.cluster.store(self.prefix), []
-        for name in self.objects("output"):
+        for name in self.objects(below):
             epoch = int(name.split("epoch-")[1].split("-")[0])
             if epoch <= until_epoch and epoch != without:
                 rows += pyarrow.parquet.read_table(io.BytesIO(bytes(store.get(name).bytes()))).to_pylist()

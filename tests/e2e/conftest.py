@@ -28,6 +28,7 @@ ORDER = (
     # With jobs of their own, now that the shared one is gone.
     "test_sql",
     "test_executor_lost",
+    "test_three_executors",
     "test_zombie",
     "test_checkpoint_timeout",
     "test_several_jobs",
