@@ -81,12 +81,20 @@ class Table(_Body, frozen=True):
     kind: Literal["Global", "KeyedTime", "Latest"]
     runs: tuple[Run, ...]
 
+    def rows(self) -> int:
+        """Of all runs."""
+        return sum(part.rows for run in self.runs for part in run.parts)
+
 
 class SourcePosition(_Body, frozen=True):
-    """Where a source goes on: Spark's batch number and the small text files of its own progress log."""
+    """Where a source goes on: Spark's batch number and the small text files of its own progress log.
+
+    ``seen``: of each file source in it, by its number, the newest note of files that were read. The files themselves
+    are in a table of the operator; manifests of releases before that have them in the log."""
 
     batch: Annotated[int, Meta(ge=-1)]
     log: dict[str, str]
+    seen: dict[str, Count] = {}
 
 
 class OperatorState(_Body, frozen=True):

@@ -32,6 +32,7 @@ from epochal.runtime.end import End
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import told
 from epochal.runtime.persistence import Persistence, stored
+from epochal.runtime.seen_files import SeenFiles, last_seen, table_name
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableSnapshot
 from epochal.runtime.tables import MERGE_AT, Run, tier
@@ -73,6 +74,7 @@ class Checkpointer:
         self._spark = spark
         self._store = store
         self._persistence = persistence
+        self._seen_files = SeenFiles(store, identity.paths, identity.generation)
         self._tasks = tasks
         self.last = last
         """The newest published epoch."""
@@ -233,8 +235,25 @@ class Checkpointer:
             written += self._write_table(run, operator, name, table)
             rows += sum(one.rows for one in table.runs)
             tables[name] = Table(kind=table.kind, runs=stored(table.runs))
+        if isinstance(task, SourceTask) and position is not None:
+            for source, until in position.seen.items():
+                name = table_name(source)
+                tables[name], new = self._write_seen(run, task, source, until)
+                rows, written = rows + tables[name].rows(), written + new
         state = OperatorState(tables=tables, position=position, watermark=part.watermark)
         return state, rows, written
+
+    def _write_seen(self, run: EpochRun, task: SourceTask, source: str, until: int) -> tuple[Table, int]:
+        before = None if self.last is None else self.last.operators.get(task.name)
+        return self._seen_files.write(
+            before,
+            task.files_read(source, after=last_seen(before, source), until=until),
+            age=task.longest_age,
+            operator=task.name,
+            source=source,
+            epoch=run.barrier.epoch,
+            number=self._run_number(),
+        )
 
     def _write_table(self, run: EpochRun, operator: str, table: str, snapshot: TableSnapshot) -> int:
         new = [one for one in snapshot.runs if one.parts is None and one.rows]

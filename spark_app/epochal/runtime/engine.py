@@ -51,6 +51,7 @@ from epochal.runtime.metrics import DriverMetrics, Snapshot
 from epochal.runtime.operator import JobRef, OperatorContext, SinkOperator
 from epochal.runtime.persistence import Persistence, store_of
 from epochal.runtime.reports import Reports
+from epochal.runtime.seen_files import SeenFiles, is_seen_files
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableManager
 from epochal.runtime.tables import check_replicas
@@ -276,12 +277,13 @@ class Engine:
         job = self._job
         assert job is not None
         states = manifest.operators if manifest else {}
+        seen_files = SeenFiles(store_of(self.config.storage), self._paths, self.config.generation)
         for node in graph.nodes.values():
             state = states.get(node.name, OperatorState())
             tables = TableManager(
                 node.name,
                 spark,
-                state.tables,
+                {name: table for name, table in state.tables.items() if not is_seen_files(name)},
                 restore_run=persistence.restore_run(epoch),
                 load_run=persistence.load_run(epoch),
             )
@@ -303,7 +305,7 @@ class Engine:
             task.restore_watermark(known_watermark(state.watermark), inputs)
             if isinstance(task, SourceTask) and state.position is not None:
                 conf = {key: spark.conf.get(key) or "" for key in TAKEN_OVER}
-                task.restore(state.position, conf)
+                task.restore(state.position, conf, seen_files.restored(state))
         bounded = [node.source.bounded for node in graph.nodes.values() if node.source is not None]
         for task in tasks.values():
             if isinstance(task, SourceTask):

@@ -10,7 +10,6 @@ All that a table uses of Spark's inner parts is here.
 """
 
 import logging
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +36,9 @@ PATIENCE = 900.0
 """Seconds for which a job is done again while its tasks run on other executors than those that have the files."""
 
 PAUSE = 1.0
+
+SHORTEST_WAIT = 3000
+"""Milliseconds; Spark's own default."""
 
 TRIES = 10
 """To find a home for each partition, while executors come and go."""
@@ -128,12 +130,13 @@ def _check_settings(context: SparkContext) -> None:
             "spark.speculation is on: a second copy of a task would run on an executor that does not have its state; "
             "remove it from sparkConf"
         )
-    for key in ("spark.locality.wait.process", "spark.locality.wait"):
-        if re.fullmatch(r"0+[a-z]*", conf.get(key) or ""):
-            raise PipelineError(
-                f"{key} is {conf.get(key)}: a task would not wait for the executor that has its state; remove it from "
-                "sparkConf"
-            )
+    wait = conf.get("spark.locality.wait.process") or conf.get("spark.locality.wait") or "3s"
+    java: Any = context._jvm
+    if java.org.apache.spark.network.util.JavaUtils.timeStringAsMs(wait) < SHORTEST_WAIT:
+        raise PipelineError(
+            f"spark.locality.wait is {wait}: a task must wait for the executor that has its state; remove it from "
+            "sparkConf, or give 3s or more"
+        )
 
 
 def _executors(spark: SparkSession) -> dict[str, str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -27,6 +28,7 @@ from epochal.runtime.errors import JobStoppingError, OperatorError
 from epochal.runtime.local_files import local_uri
 from epochal.runtime.observed import Metrics, Observed, micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.seen_files import COMPACT_INTERVAL, longest_age, read_log, write_log
 from epochal.runtime.tables import SMALL_BATCH
 from epochal.runtime.task import MAX_WATERMARK, BatchScope, Task
 
@@ -67,6 +69,8 @@ class SourceTask(Task):
         self.query: StreamingQuery | None = None
         self.finished = False
         self.pauses: list[float] = []
+        self.longest_age: int | None = None
+        """Milliseconds; see :func:`epochal.runtime.seen_files.longest_age`."""
         self._directory = directory
         self._background = background
         self._lock = threading.Lock()
@@ -91,8 +95,12 @@ class SourceTask(Task):
 
     # --- starting ---
 
-    def restore(self, position: SourcePosition, conf: dict[str, str]) -> None:
+    def restore(self, position: SourcePosition, conf: dict[str, str], seen: dict[str, pa.Table]) -> None:
+        """``seen``: the files that each file source in it has read."""
         source_log.restore(self._directory, position, conf)
+        interval = int(self.context.spark.conf.get(COMPACT_INTERVAL, "10") or 10)
+        for source, files in seen.items():
+            write_log(self._notes(source), files, until=position.seen[source], interval=interval)
         self.batch = position.batch
         watermark = self.context.watermark
         self._max_time = None if watermark is None else watermark + self.spec.delay
@@ -103,6 +111,7 @@ class SourceTask(Task):
         frame = self.spec.read()
         if not frame.isStreaming:
             raise OperatorError(self.name, ValueError("a source must read a stream: use spark.readStream"))
+        self.longest_age = longest_age(frame)
         self.query = (
             frame.writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", local_uri(frame.sparkSession, self._directory))
@@ -307,6 +316,13 @@ class SourceTask(Task):
         """Nothing goes after the last barrier. A last checkpoint that failed was not the last: the job goes on until
         the stop is asked for again."""
         return self._last is not None and not self._last.over
+
+    def files_read(self, source: str, *, after: int, until: int) -> pa.Table:
+        """The files of a file source's notes above ``after`` up to ``until``. Batches may go on meanwhile."""
+        return read_log(self._notes(source), after=after, until=until)
+
+    def _notes(self, source: str) -> Path:
+        return self._directory / "sources" / source
 
     # --- status ---
 

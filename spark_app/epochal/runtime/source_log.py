@@ -7,19 +7,18 @@ commit entry for N added, makes Spark go on with batch N + 1.
 """
 
 import json
-import re
 import shutil
 from pathlib import Path
 
 from epochal.protocol.documents import SourcePosition
 
-_NUMBERED = re.compile(r"(\d+)(\.compact)?")
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
 def capture(directory: Path, batch: int) -> SourcePosition:
     """The position after ``batch`` (-1: before the first), without what Spark wrote ahead for the next one."""
     log: dict[str, str] = {}
+    seen: dict[str, int] = {}
     # Spark wants the entry before the newest as well, to see that the log is whole.
     for name in ("metadata", f"offsets/{batch - 1}", f"offsets/{batch}"):
         path = directory / name
@@ -29,19 +28,23 @@ def capture(directory: Path, batch: int) -> SourcePosition:
     # A stream may read from several sources at once (a union): each has a line of offsets and notes of its own.
     for notes in sorted((directory / "sources").glob("*")):
         offset = offsets[int(notes.name)] if notes.name.isdigit() and int(notes.name) < len(offsets) else ""
-        for path in _needed(notes, _newest_note(offset, batch)):
+        if (newest := _newest_note(offset)) is not None:
+            # What it has read is a table of its own: taken later, and not while batches wait.
+            seen[notes.name] = newest
+            continue
+        for path in _needed(notes, batch):
             log[str(path.relative_to(directory))] = path.read_text()
-    return SourcePosition(batch=batch, log=log)
+    return SourcePosition(batch=batch, log=log, seen=seen)
 
 
-def _newest_note(offset: str, batch: int) -> int:
-    """The newest entry of a source's notes that the offset covers. A file source names it: its count runs ahead of the
-    batches' once a restart has found notes for a batch that never ran."""
+def _newest_note(offset: str) -> int | None:
+    """The newest of a file source's notes that the offset covers: its count runs ahead of the batches' once a restart
+    has found notes for a batch that never ran. None of another source."""
     try:
         parsed = json.loads(offset)
     except ValueError:
-        return batch
-    return int(parsed.get("logOffset", batch)) if isinstance(parsed, dict) else batch
+        return None
+    return int(parsed["logOffset"]) if isinstance(parsed, dict) and "logOffset" in parsed else None
 
 
 def restore(directory: Path, position: SourcePosition, conf: dict[str, str]) -> None:
@@ -58,25 +61,21 @@ def restore(directory: Path, position: SourcePosition, conf: dict[str, str]) -> 
 
 
 def _needed(notes: Path, newest: int) -> list[Path]:
-    """A source's own notes up to the entry ``newest``. Numbered logs are compacted now and then: what a
-    compaction holds is left out."""
+    """A source's own notes up to the entry ``newest``."""
     if not notes.is_dir():
         return []
-    numbered: list[tuple[int, bool, Path]] = []
+    numbered: dict[int, Path] = {}
     others: list[Path] = []
     for path in sorted(notes.rglob("*")):
         if not path.is_file() or path.name.startswith(".") or path.name.endswith(".tmp"):
             continue
-        match = _NUMBERED.fullmatch(path.name)
-        if match and path.parent == notes:
-            numbered.append((int(match[1]), bool(match[2]), path))
+        if path.name.isdigit() and path.parent == notes:
+            numbered[int(path.name)] = path
         else:
             others.append(path)
-    if [number for number, _, _ in numbered] == [0] and not (newest < 0 and _lists_files(numbered[0][2])):
-        return others + [path for _, _, path in numbered]  # the starting offset: there is only ever this one
-    kept = [entry for entry in numbered if entry[0] <= newest]
-    compacted = max((number for number, compact, _ in kept if compact), default=-1)
-    return others + [path for number, compact, path in kept if number > compacted or (compact and number == compacted)]
+    if list(numbered) == [0] and not (newest < 0 and _lists_files(numbered[0])):
+        return [*others, numbered[0]]  # the starting offset: there is only ever this one
+    return others + [path for number, path in numbered.items() if number <= newest]
 
 
 def _lists_files(note: Path) -> bool:
