@@ -51,7 +51,7 @@ from epochal.runtime.metrics import DriverMetrics, Snapshot
 from epochal.runtime.operator import JobRef, OperatorContext, SinkOperator
 from epochal.runtime.persistence import Persistence, store_of
 from epochal.runtime.reports import Reports
-from epochal.runtime.seen_files import SeenFiles, is_seen_files
+from epochal.runtime.seen_files import SeenFiles
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableManager
 from epochal.runtime.tables import check_replicas
@@ -283,7 +283,7 @@ class Engine:
             tables = TableManager(
                 node.name,
                 spark,
-                {name: table for name, table in state.tables.items() if not is_seen_files(name)},
+                {} if state.position is not None else state.tables,  # a source's are not Spark's
                 restore_run=persistence.restore_run(epoch),
                 load_run=persistence.load_run(epoch),
             )
@@ -329,7 +329,8 @@ class Engine:
         kept = {
             name
             for name, state in manifest.operators.items()
-            if any(
+            if state.position is None
+            and any(
                 stored.runs
                 for table, stored in state.tables.items()
                 if table in COMMITTED_TABLES or not self._only_commits

@@ -43,10 +43,6 @@ def table_name(source: str) -> str:
     return PREFIX + source
 
 
-def is_seen_files(table: str) -> bool:
-    return table.startswith(PREFIX)
-
-
 def last_seen(state: OperatorState | None, source: str) -> int:
     """The newest note whose files an epoch's table has. An epoch of a version before has no such table."""
     if state is None or state.position is None or table_name(source) not in state.tables:
