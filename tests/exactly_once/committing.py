@@ -1,10 +1,12 @@
-"""A process that does nothing but commit: epoch after epoch into every exactly-once sink, as a driver does after each
-manifest. ``test_commits.py`` kills it again and again."""
+"""Processes that do nothing but commit: epoch after epoch into every exactly-once sink, as a driver does after each
+manifest; and the same that go back each time they start. ``test_commits.py`` and ``test_going_back.py`` kill them again
+and again."""
 
 import json
 import os
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -51,6 +53,38 @@ def main(path: str, generation: int, started: Connection) -> None:
         for name, sink in ends.items():
             kind = "kafka" if name == "kafka" else "rows"
             sink.commit(number, None, epochs[number - 1][kind], commits.context(generation, name=name))
-        partial = noted.with_suffix(".partial")
-        partial.write_text(str(number))
-        partial.rename(noted)
+        note(noted, str(number))
+
+
+def note(noted: Path, text: str) -> None:
+    partial = noted.with_suffix(".partial")
+    partial.write_text(text)
+    partial.rename(noted)
+
+
+def going_back(path: str, generation: int, started: Connection) -> None:
+    """Goes back by as many epochs as the configuration says, takes their rows back, and writes them again under numbers
+    of their own. Noted are the number of each epoch that counts, and the highest that was given out: both before
+    anything is done by them."""
+    config = json.loads(Path(path).read_text())
+    os.environ["PGPASSWORD"] = config["password"]
+    commits, noted = Commits(Path(config["store"])), Path(config["noted"])
+    ends = {name: sink for name, sink in sinks(config, commits).items() if sink.can_take_back}
+    given: list[dict[str, list[str]]] = config["epochs"]
+    known: dict[str, Any] = json.loads(noted.read_text()) if noted.exists() else {"line": [], "newest": 0}
+    line: list[int] = known["line"][: max(0, len(known["line"]) - config["back"][generation])]
+    newest: int = known["newest"]
+    note(noted, json.dumps({"line": line, "newest": newest}))
+    contexts = {name: commits.context(generation, newest_epoch=newest, name=name) for name in ends}
+    for name, sink in ends.items():
+        sink.on_start(contexts[name])
+    started.send(True)
+    for name, sink in ends.items():
+        sink.take_back(line[-1] if line else 0, contexts[name])
+    while len(line) < len(given):
+        newest += 1
+        note(noted, json.dumps({"line": line, "newest": newest}))
+        for name, sink in ends.items():
+            sink.commit(newest, None, given[len(line)]["rows"], contexts[name])
+        line.append(newest)
+        note(noted, json.dumps({"line": line, "newest": newest}))

@@ -11,8 +11,9 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -42,10 +43,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(300 + 60 
 
 
 @contextmanager
-def committer(config: Path, generation: int) -> Iterator[ForkServerProcess]:
+def committer(
+    config: Path, generation: int, target: Callable[[str, int, Connection], None] = committing.main
+) -> Iterator[ForkServerProcess]:
     """One that has taken over from the one before; killed at the end, if it runs still."""
     told, tells = FORKS.Pipe(duplex=False)
-    process = FORKS.Process(target=committing.main, args=(str(config), generation, tells))
+    process = FORKS.Process(target=target, args=(str(config), generation, tells))
     process.start()
     tells.close()
     try:

@@ -7,7 +7,7 @@ from epochal.protocol.epochs import Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import record_commit
 from epochal.protocol.store import Store
-from epochal.runtime.errors import DamagedStateError, OperatorError
+from epochal.runtime.errors import DamagedStateError, OperatorError, PipelineError
 from epochal.runtime.operator import SinkOperator
 from epochal.runtime.persistence import Persistence
 from epochal.runtime.tables import Run, union
@@ -70,6 +70,8 @@ class Committer:
                 # Step 1
                 try:
                     task.operator.take_back(manifest.epoch - 1, task.context)
+                except PipelineError:
+                    raise  # refused with words: no restart mends that
                 except Exception as error:
                     raise OperatorError(name, error) from error
                 # Step 2
