@@ -158,6 +158,7 @@ SECTIONS: dict[str, list[Case]] = {
             "INSERT INTO typed SELECT country FROM orders", "typed takes 2 columns (country, n), and the query gives 1"
         ),
         Case("INSERT INTO typed (country, m) SELECT country, id FROM orders", "table typed has no column m"),
+        Case("INSERT INTO typed (n, N) SELECT id, amount FROM orders", "column N is named twice"),
         Case("INSERT INTO out SELECT * FROM warehouse.orders", "tables of other databases are not there"),
     ],
     "What has no end": [

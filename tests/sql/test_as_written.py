@@ -193,6 +193,17 @@ def test_a_part_that_is_none_for_spark_is_not_taken_for_a_key() -> None:
         plan_of("INSERT INTO out SELECT country || id + 1 AS x FROM orders GROUP BY country, id + 1")
 
 
+@pytest.mark.parametrize("item", EXPRESSIONS)
+def test_any_expression_may_stand_around_an_aggregate_or_a_key(item: str) -> None:
+    groups = "country, amount, at, item, id"
+    plan = plan_of(
+        f"INSERT INTO out SELECT {item} AS x, max(at) - INTERVAL '1' SECOND AS m FROM orders GROUP BY {groups}"
+    )
+    node = plan.nodes["out-select"]
+    assert isinstance(node, TransformNode)
+    assert [plain(sql) for _, sql in node.steps[0].columns] == [plain(item), "max_at - INTERVAL '1' SECOND"]
+
+
 def test_a_comparison_of_comparisons_is_read_as_spark_reads_it() -> None:
     """``a = b > c`` is ``(a = b) > c``."""
     with pytest.raises(SqlError, match="column amount is neither in GROUP BY"):

@@ -60,7 +60,8 @@ INSERT INTO apart SELECT window_start, -cents % 2 AS odd, sum(cents + 1) AS a, s
 CREATE TABLE uneven WITH ('connector' = 'parquet', 'path' = '${out}/uneven');
 INSERT INTO uneven SELECT window_start, window_end, id
   FROM TABLE(HOP(TABLE orders, DESCRIPTOR(at), INTERVAL '20' SECOND, INTERVAL '50' SECOND));
-INSERT INTO both SELECT id, at, 'order' AS kind FROM orders UNION ALL SELECT id, paid_at, method FROM payments;
+INSERT INTO both SELECT id, at, 'order' AS kind FROM orders UNION ALL
+  SELECT id / 2, paid_at, method FROM payments;
 INSERT INTO totals SELECT country, count(*) AS n, sum(cents) AS cents FROM orders GROUP BY country;
 """
 
@@ -83,7 +84,7 @@ BATCH = {
         FROM orders GROUP BY window(at, '1 minute'), -cents % 2""",
     "uneven": """SELECT window.start, window.end, id FROM (SELECT id, window(at, '50 seconds', '20 seconds') AS window
         FROM orders)""",
-    "both": "SELECT id, at, 'order' FROM orders UNION ALL SELECT id, paid_at, method FROM payments",
+    "both": "SELECT id, at, 'order' FROM orders UNION ALL SELECT id / 2, paid_at, method FROM payments",
 }
 TOTALS = "SELECT country, count(*), sum(cents) FROM orders GROUP BY country"
 

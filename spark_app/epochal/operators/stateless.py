@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
@@ -40,20 +41,34 @@ class TransformOperator(Operator):
 
 
 class UnionOperator(Operator):
-    """Rows of all inputs, columns matched by name."""
+    """Rows of all inputs, columns matched by name, with the types that Spark's own union would give them."""
 
-    def __init__(self, columns: list[str] | None = None) -> None:
-        self._columns = columns
+    def __init__(self) -> None:
+        self._columns: list[Column] | None = None
 
     def passed(self, frame: DataFrame) -> DataFrame:
         return frame if self._columns is None else frame.select(*self._columns)
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
+        kinds: dict[str, set[str]] = {}
+        for frame in frames:
+            for field in frame.schema:
+                kinds.setdefault(field.name, set()).add(field.dataType.simpleString())
         result = frames[0]
+        for field in result.schema:
+            if len(kinds[field.name]) > 1 and isinstance(field.dataType, StructType | ArrayType | MapType):
+                told = " in one stream and ".join(sorted(kinds[field.name]))
+                raise PipelineError(f"column {field.name!r} is {told} in another: cast one of them")
         for frame in frames[1:]:
             result = result.unionByName(frame)
-        self._columns = result.columns
+        self._columns = [_typed(field, kinds[field.name]) for field in result.schema]
         return {MAIN: result}
+
+
+def _typed(field: StructField, kinds: set[str]) -> Column:
+    """Each batch is of one input: what it has in a type of its own gets the type of all."""
+    column = F.col("`" + field.name.replace("`", "``") + "`")
+    return column.cast(field.dataType).alias(field.name) if kinds != {field.dataType.simpleString()} else column
 
 
 class SplitOperator(Operator):

@@ -200,7 +200,9 @@ class _Script:
             return relation
         wanted = listed or list(columns)
         small = {name.lower(): name for name in columns}
-        for name in wanted:
+        for number, name in enumerate(wanted):
+            if name.lower() in {one.lower() for one in wanted[:number]}:
+                raise RefusedError(insert.this, f"column {name} is named twice: each takes one value")
             if name.lower() not in small:
                 raise RefusedError(insert.this, f"table {table.name} has no column {name}; it has {', '.join(columns)}")
         if len(wanted) != len(relation.columns):

@@ -16,6 +16,7 @@ from epochal.sql.slices import (
     form,
     function_name,
     is_call_without_parentheses,
+    is_written,
     piece_of,
     quoted,
     rewritten,
@@ -112,7 +113,7 @@ _CONDITIONS = exp.And | exp.Or
 def _stands_alone(node: exp.Expr, root: exp.Expr) -> bool:
     """Whether a part of an expression is one for Spark, too: in ``a || b + c`` there is no ``b + c``. What is inside a
     lambda may be about its variables."""
-    if isinstance(node, exp.Identifier) or node.find_ancestor(exp.Lambda) is not None:
+    if not is_written(node) or node.find_ancestor(exp.Lambda) is not None:
         return False
     operator = isinstance(node, exp.Binary | exp.Unary | exp.Predicate | exp.Interval)
     if not operator or isinstance(node, exp.Paren | exp.Dot):

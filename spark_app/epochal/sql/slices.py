@@ -79,6 +79,11 @@ def _piece(node: exp.Expr) -> Piece | None:
     return found
 
 
+def is_written(node: exp.Expr) -> bool:
+    """Whether it is known where a part of the tree stands: a unit of an interval has no place of its own."""
+    return _piece(node) is not None
+
+
 def word_of(name: exp.Expr) -> tuple[int, int]:
     """From where to where a name stands, which is one word."""
     if "start" in name.meta:
