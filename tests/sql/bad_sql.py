@@ -46,6 +46,18 @@ SECTIONS: dict[str, list[Case]] = {
         Case("INSERT INTO out SELECT a b c FROM orders", "this cannot be read at 'c'"),
         Case("INSERT INTO out SELECT (id FROM orders", "this cannot be read"),
         Case("INSERT INTO out SELECT 'x FROM orders", "a quote or comment that begins here has no end"),
+        Case("INSERT INTO out SELECT * FROM orders WHERE id IN (FROM payments)", "a subquery inside an expression"),
+        Case(
+            "INSERT INTO out SELECT count(*) AS n\n"
+            "FROM TABLE(SESSION(TABLE orders PARTITION BY id,, DESCRIPTOR(at), INTERVAL '5' SECOND))\n"
+            "GROUP BY window_start, window_end, id",
+            "this cannot be read",
+        ),
+        Case("CREATE VIEW v AS SELECT FROM orders; INSERT INTO out SELECT * FROM v", "this SELECT chooses nothing"),
+        Case(
+            "INSERT INTO FROM WITH x AS (SELECT * FROM orders) SELECT * FROM x", "INSERT INTO needs the name of a table"
+        ),
+        Case("INSERT INTO out SELECT * FROM orders;\nAS", "this cannot be read"),
         Case("SELECT * FROM orders", "nobody reads the result of a SELECT"),
         Case("CREATE VIEW v AS SELECT * FROM orders", "nothing is written anywhere"),
         Case("DELETE FROM orders WHERE id = 1", "DELETE is not a statement of a streaming job"),

@@ -41,6 +41,8 @@ def _window_call(name: str, parser: Any) -> exp.Expr:
             partition_by = [parser._parse_column()]
             while parser._match(TokenType.COMMA) and parser._curr.text.upper() not in ("DESCRIPTOR", "TIMECOL"):
                 partition_by.append(parser._parse_column())
+            if None in partition_by:
+                parser.raise_error("Expected a column to partition by")
         parser._match(TokenType.COMMA)
     arguments = parser._parse_csv(parser._parse_lambda)
     return WindowCall(this=name, table=table, partition_by=partition_by, expressions=arguments)
@@ -152,19 +154,26 @@ def read(text: str, parameters: Mapping[str, str] | None = None) -> list[Stateme
     """The statements of a text; :class:`SqlError` where it is no SQL."""
     tokens = _tokens(text)
     source = Source(text, tuple(_fills(text, tokens, parameters or {})))
-    begins = []
+    try:
+        trees = [tree for tree in _parsed(tokens, source) if tree is not None and not isinstance(tree, exp.Semicolon)]
+    except ParseError as error:
+        raise _unreadable(error, text) from error
+    found = {tree.meta[PIECE].start: tree for tree in trees if PIECE in tree.meta}
+    for token in _begins(tokens):
+        if token.start not in found:
+            raise SqlError(f"this cannot be read at {token.text!r}", text=text, start=token.start, end=token.end + 1)
+    return [Statement(found[token.start], token.start, token.end + 1) for token in _begins(tokens)]
+
+
+def _begins(tokens: list[Token]) -> Iterator[Token]:
+    """The first words of the statements."""
     fresh = True
     for token in tokens:
         if token.token_type is TokenType.SEMICOLON:
             fresh = True
         elif fresh:
-            begins.append(token)
+            yield token
             fresh = False
-    try:
-        trees = [tree for tree in _parsed(tokens, source) if tree is not None and not isinstance(tree, exp.Semicolon)]
-    except ParseError as error:
-        raise _unreadable(error, text) from error
-    return [Statement(tree, token.start, token.end + 1) for tree, token in zip(trees, begins, strict=True)]
 
 
 def _parsed(tokens: list[Token], source: Source) -> list[exp.Expr | None]:

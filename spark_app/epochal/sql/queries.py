@@ -234,6 +234,8 @@ _CLAUSES = (
 
 def _select(ctx: Context, select: exp.Select, names: Names, path: Path) -> Relation:
     from_ = select.args.get("from_")
+    if not select.expressions:
+        raise RefusedError(select, "this SELECT chooses nothing: name columns, or write *")
     if from_ is None:
         raise RefusedError(select.expressions[0], "a streaming query needs FROM a table or view")
     only(select, *_CLAUSES)

@@ -163,6 +163,8 @@ class _Script:
         schema = insert.this
         target = schema.this if isinstance(schema, exp.Schema) else schema
         name = target.name.lower()
+        if not name:
+            raise RefusedError(insert, "INSERT INTO needs the name of a table")
         declared = self.tables.get(name)
         if declared is None:
             what = "is a view" if name in self.views else "is not declared before this line"

@@ -99,10 +99,10 @@ def written(node: exp.Expr) -> str:
 
 def span(node: exp.Expr) -> tuple[int, int]:
     """From where to where in the text a part of the tree stands, for a message: (0, 0) if nothing of it remembers."""
-    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
-    ends = [part.meta["end"] for part in node.walk() if "end" in part.meta]
-    if starts:
-        return min(starts), max(ends) + 1
+    # What the parser adds by itself, such as the * of FROM t, is said to be at 0.
+    placed = [part.meta for part in node.walk() if part.meta.get("end")]
+    if placed:
+        return min(meta["start"] for meta in placed), max(meta["end"] for meta in placed) + 1
     found = _piece(node)
     return (0, 0) if found is None else (found.start, found.end)
 
