@@ -92,7 +92,7 @@ exactly-once: $(CLASSES) ## Kill drivers 20 times each on files, on Kafka and wi
 	EPOCHAL_KILLS=$${EPOCHAL_KILLS:-20} $(BIN)/pytest tests/exactly_once -s
 
 .PHONY: deep
-deep: $(CLASSES) ## Compare operators and Nexmark with batch queries over more batches, lost drivers and seeds
+deep: $(CLASSES) ## Compare operators, Nexmark and SQL with batch queries over more batches, lost drivers and seeds
 	EPOCHAL_DEEP=1 $(BIN)/pytest tests/runtime tests/nexmark tests/sql tests/cli -n $(WORKERS) --dist loadfile -m "slow or spark" -o timeout=1200
 
 .PHONY: bench-protocol

@@ -220,15 +220,9 @@ def test_a_parquet_sink_whose_endpoint_is_dead_ends_the_driver_and_the_next_one_
     files.add(1, 2)
     job = LocalJob(spark, build, tmp_path)
     engine = job.start()
-    assert engine.exit_code == EXIT_FAILED, "nobody answers, so it does not begin"
-    assert "operator 'out' failed: " in engine.status().message
-    with CountingProxy(s3_server.endpoint) as proxy:
-        endpoint[0] = proxy.endpoint
-        engine = job.start()
-        job.wait(lambda: engine.status().sources[0].rows == 2, "the rows")
-        proxy.refuse()
-        job.checkpoint()
-        assert engine.exit_code == EXIT_FAILED
+    job.wait(lambda: engine.status().sources[0].rows == 2, "the rows")
+    job.checkpoint()
+    assert engine.exit_code == EXIT_FAILED
     message = engine.status().message
     assert f"operator 'out' failed: s3://{s3_bucket.name}/out: does not answer: check the endpoint" in message
     job.completed = job.issued  # the epoch is published: only its commit is missing
@@ -277,7 +271,7 @@ def test_a_full_store_fails_epochs_until_there_is_room(tmp_path: Path) -> None:
         pytest.skip("not allowed to mount a small disk to fill")
     first, second, third, end, partial = done.stdout.splitlines()
     assert first.strip() == "Ready", done.stderr
-    assert re.match(rf"Failed operator '(rows|out)': {re.escape(store.as_uri())}: is full, cannot create ", second)
+    assert second.startswith(f"Failed operator 'out': {store.as_uri()}: is full, cannot create ")
     assert third.strip() == "Ready"
     assert end == f"{EXIT_STOPPED} [1, 2, 3]"
     assert partial == "[]", "what did not fit is gone"

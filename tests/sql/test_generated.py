@@ -9,6 +9,8 @@ from tests.support.depth import DEEP
 
 PLANNED = 1000 if DEEP else 200
 JOBS = range(30 if DEEP else 1)
+CANNOT = ("without a bound on time", "ON of a ", "needs event time, and", "no two times satisfy this")
+"""What the generator asks for and cannot be streamed: a bound on a time that a join does not keep, filters in ON."""
 
 
 @pytest.mark.slow
@@ -17,8 +19,9 @@ def test_a_query_is_planned_or_refused_with_its_place(part: int) -> None:
     result = plan_all(range(part * PLANNED, (part + 1) * PLANNED), mangling=1 if DEEP else 4)
     told = [f"{type(error).__name__}: {error}\n{text}" for text, error in result.crashed]
     assert not told, "\n\n".join(told[:3])
-    planned = sum(count for shape, count in result.planned.items() if shape != "mangled")
-    assert planned >= 0.97 * PLANNED, result.refused.most_common(5)
+    refused = [reason for reason in result.refused if not reason.startswith("mangled")]
+    assert not [reason for reason in refused if not any(words in reason for words in CANNOT)]
+    assert len(refused) < 0.03 * PLANNED
 
 
 def test_a_seed_gives_the_same_query_again() -> None:

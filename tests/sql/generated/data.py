@@ -41,7 +41,7 @@ STREAMS = (ORDERS, PAYMENTS, PARCELS)
 
 TABLES = "\n".join(
     f"CREATE TABLE {one.name} ({one.columns}, WATERMARK FOR {one.time} AS {one.time} - INTERVAL '{DELAY}' SECOND) "
-    "WITH ('connector' = 'files', 'path' = '${nothing}');"
+    "WITH ('connector' = 'files', 'path' = '${nothing}', 'bounded' = 'true');"
     for one in STREAMS
 )
 

@@ -66,6 +66,12 @@ class Planned:
             self.planned[shape] += 1
 
 
+def is_planned(query: Query) -> bool:
+    result = Planned()
+    result.take(f"{TABLES}\n{query.statements(CONSOLE)}", query.shape)
+    return bool(result.planned)
+
+
 def plan_all(seeds: range, *, mangling: int = 1) -> Planned:
     """Each query as it is, and one in ``mangling`` once more as somebody writes it who does not look."""
     result = Planned()

@@ -127,15 +127,20 @@ def session(maker: Maker) -> Query:
     partition = " PARTITION BY k" if by_key else ""
     micros = gap * MICROS
     over = "PARTITION BY k ORDER BY ts" if by_key else "ORDER BY ts"
-    begins = f"CASE WHEN epoch_us(ts) - epoch_us(lag(ts) OVER ({over})) <= {micros} THEN 0 ELSE 1 END"
-    islands = f"(SELECT *, sum(_b) OVER ({over} ROWS UNBOUNDED PRECEDING) AS _n FROM (SELECT *, {begins} AS _b FROM §))"
-    from_ = filled(
-        Text(f"TABLE(SESSION(TABLE §{partition}, DESCRIPTOR(ts), {seconds(gap)}))", "§", islands), source.text
-    )
-    start = Text("window_start", "session_window.start", "min(ts)")
-    end = Text("window_end", "session_window.end", f"max(ts) + {seconds(gap)}")
+
+    def islands(micros_of: str) -> str:
+        """Rows numbered by their session. Spark's own session_window() is wrong with DISTINCT aggregates."""
+        distance = f"{micros_of}(ts) - {micros_of}(lag(ts) OVER ({over}))"
+        begins = f"SELECT *, CASE WHEN {distance} <= {micros} THEN 0 ELSE 1 END AS _b FROM §"
+        # Not by ROWS: of equal times the first one's begin counts for all.
+        return f"(SELECT *, sum(_b) OVER ({over}) AS _n FROM ({begins}))"
+
+    call = f"TABLE(SESSION(TABLE §{partition}, DESCRIPTOR(ts), {seconds(gap)}))"
+    from_ = filled(Text(call, islands("unix_micros"), islands("epoch_us")), source.text)
+    start = Text("window_start", "min(ts)", "min(ts)")
+    end = Text("window_end", *[f"max(ts) + {seconds(gap)}"] * 2)
     keys = (key,) if by_key else ()
-    groups = Text("window_start, window_end", f"session_window(ts, '{gap} seconds')", "_n")
+    groups = Text("window_start, window_end", "_n", "_n")
     tail = filled("GROUP BY §", joined(", ", [groups, *(item.text for item in keys)]))
     items = (Item(start, "ws", True), Item(end, "we", True), *keys, *maker.measures())
     return maker.query("session", source, Select(items, from_, (), tail))
