@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
@@ -104,7 +103,7 @@ def find_homes(spark: SparkSession, like: DataFrame, partitions: int) -> Homes:
     if _java(context).isLocal():
         alone = _located(like, [[]] * partitions)
         return Homes((), (), alone, alone)
-    _check_settings(context)
+    _check_settings(spark)
     for _ in range(TRIES):
         there = _executors(spark)
         ids = sorted(there)
@@ -123,15 +122,20 @@ def find_homes(spark: SparkSession, like: DataFrame, partitions: int) -> Homes:
     return Homes(executors, names, _located(like, [[one] for one in locations]), _located(like, beside))
 
 
-def _check_settings(context: SparkContext) -> None:
-    conf = context.getConf()
+def _check_settings(spark: SparkSession) -> None:
+    conf = spark.sparkContext.getConf()
+    if spark.conf.get("spark.sql.adaptive.enabled") == "true":
+        raise PipelineError(
+            "spark.sql.adaptive.enabled is on: tasks would run on executors that do not have their state; remove it from "
+            "sparkConf"
+        )
     if conf.get("spark.speculation", "false") == "true":
         raise PipelineError(
             "spark.speculation is on: a second copy of a task would run on an executor that does not have its state; "
             "remove it from sparkConf"
         )
     wait = conf.get("spark.locality.wait.process") or conf.get("spark.locality.wait") or "3s"
-    java: Any = context._jvm
+    java: Any = spark.sparkContext._jvm
     if java.org.apache.spark.network.util.JavaUtils.timeStringAsMs(wait) < SHORTEST_WAIT:
         raise PipelineError(
             f"spark.locality.wait is {wait}: a task must wait for the executor that has its state; remove it from "

@@ -45,6 +45,13 @@ class StateNotHereError(Exception):
         super().__init__(f"{NOT_HERE}: {what} is not on this executor")
 
 
+class NotPartitionedError(RuntimeError):
+    """Rows are in another partition than what is known of them."""
+
+    def __init__(self) -> None:
+        super().__init__("rows are not partitioned as their state is: leave spark.sql.adaptive.enabled off")
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where the files of one table of one driver are. Without a ``directory`` each executor has its own. ``homes`` are
@@ -61,6 +68,8 @@ class Place:
     def path(self, run: int) -> Path:
         """Of the partition that this task is for. A task that runs elsewhere must neither read nor write."""
         number = partition()
+        if self.homes and number >= len(self.homes):
+            raise NotPartitionedError
         if self.homes and self.homes[number] != executor_name():
             raise StateNotHereError(f"partition {number} of {self.table}")
         return self.folder() / f"{run}-{number}.arrow"
@@ -324,7 +333,7 @@ def _at_home(batches: Batches) -> Batches:
     for batch in batches:
         if PARTITION in batch.schema.names:
             if not pc.all(pc.equal(batch.column(PARTITION), here)).as_py():
-                raise RuntimeError("rows are not partitioned as their state is: leave spark.sql.adaptive.enabled off")
+                raise NotPartitionedError
             batch = batch.drop_columns([PARTITION])
         yield batch
 
