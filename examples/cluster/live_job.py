@@ -239,7 +239,7 @@ class LiveJob:
     def output(self, until_epoch: int, *, below: str = "output", without: int | None = None) -> list[dict[str, Any]]:
         """All rows that the epochs up to this one have brought out; those of the epoch ``without`` left out."""
         store, rows = self.cluster.store(self.prefix), []
-        for name in self.objects(below):
+        for name in (one for one in self.objects(below) if one.endswith(".parquet")):
             epoch = int(name.split("epoch-")[1].split("-")[0])
             if epoch <= until_epoch and epoch != without:
                 rows += pyarrow.parquet.read_table(io.BytesIO(bytes(store.get(name).bytes()))).to_pylist()

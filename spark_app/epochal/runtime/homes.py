@@ -103,7 +103,7 @@ def find_homes(spark: SparkSession, like: DataFrame, partitions: int) -> Homes:
     if _java(context).isLocal():
         alone = _located(like, [[]] * partitions)
         return Homes((), (), alone, alone)
-    _check_settings(spark)
+    check_settings(spark)
     for _ in range(TRIES):
         there = _executors(spark)
         ids = sorted(there)
@@ -122,12 +122,13 @@ def find_homes(spark: SparkSession, like: DataFrame, partitions: int) -> Homes:
     return Homes(executors, names, _located(like, [[one] for one in locations]), _located(like, beside))
 
 
-def _check_settings(spark: SparkSession) -> None:
+def check_settings(spark: SparkSession) -> None:
+    """Refuse settings by which tasks would run on other executors than those that they need."""
     conf = spark.sparkContext.getConf()
     if spark.conf.get("spark.sql.adaptive.enabled") == "true":
         raise PipelineError(
-            "spark.sql.adaptive.enabled is on: tasks would run on executors that do not have their state; remove it from "
-            "sparkConf"
+            "spark.sql.adaptive.enabled is on: tasks would run on executors that do not have their state; remove it "
+            "from sparkConf"
         )
     if conf.get("spark.speculation", "false") == "true":
         raise PipelineError(
