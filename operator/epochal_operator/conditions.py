@@ -78,7 +78,7 @@ def phase_message(tick: Tick) -> str:
             return ""
         case JobPhase.STOPPING:
             return job.message if job.committing else ""
-        case JobPhase.STOPPED | JobPhase.FINISHED | JobPhase.FAILED:
+        case JobPhase.STOPPED | JobPhase.FINISHED | JobPhase.FAILED | JobPhase.WAITING:
             return job.message
 
 
@@ -119,6 +119,8 @@ def _stalled(spec: JobSpec, tick: Tick) -> Condition:
     kind = ConditionType.STALLED
     if tick.step.job.phase is JobPhase.FAILED:
         return Condition(kind, Status.TRUE, "Failed", tick.step.job.message)
+    if tick.step.job.phase is JobPhase.WAITING:
+        return Condition(kind, Status.TRUE, LifeReason.WOULD_REPEAT, tick.step.job.message)
     if spec.problem:
         return Condition(kind, Status.TRUE, LifeReason.SPEC_NOT_ACCEPTED, spec.problem)
     return Condition(kind, Status.FALSE, "Progressing")

@@ -19,6 +19,7 @@ from epochal_operator.job import DesiredState, JobSpec, parse_job
 from epochal_operator.kubernetes_backend import Cluster, KubernetesBackend, StaleView
 from epochal_operator.lifecycle import (
     AT_REST,
+    HALTED,
     DriverUp,
     JobPhase,
     outdated,
@@ -209,7 +210,7 @@ class Controller:
     def _quiet_until(self, spec: JobSpec, tick: Tick) -> Seconds:
         """Until when the next rounds would decide the same, as long as nothing changes."""
         now, record = self._cluster.clock(), tick.step.job
-        settled = record.phase in (*AT_REST, JobPhase.RUNNING, JobPhase.FAILED)
+        settled = record.phase in (*AT_REST, *HALTED, JobPhase.RUNNING)
         busy = record.checkpoints.in_flight or record.checkpoints.stop or record.silent_since is not None
         acts = not isinstance(tick.step.action, Nothing) or not isinstance(tick.seen.cleanup, NoCleanup)
         if tick.changed or acts or busy or not settled or spec.problem:
@@ -275,7 +276,7 @@ class Controller:
             # Only the store can tell whether the newest epoch's output is committed.
             return job.bucket_missing
         record = tick.step.job
-        if record.phase in AT_REST or (record.phase is JobPhase.FAILED and not record.committing):
+        if record.phase in AT_REST or (record.phase in HALTED and not record.committing):
             backend.end_cleanup()
             return True
         return False

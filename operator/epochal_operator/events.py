@@ -30,6 +30,7 @@ class EventReason(StrEnum):
     DRIVER_NOT_STARTING = "DriverNotStarting"
     RESTART_SCHEDULED = "RestartScheduled"
     FAILED = "Failed"
+    WOULD_REPEAT = "OutputWouldRepeat"
     STOP_FORCED = "StopForced"
     CLEANUP_FAILED = "CleanupFailed"
     SPEC_NOT_ACCEPTED = "SpecNotAccepted"
@@ -51,6 +52,10 @@ MEANING: dict[EventReason, str] = {
     EventReason.DRIVER_NOT_STARTING: "The driver's pod waits for something that may never come.",
     EventReason.RESTART_SCHEDULED: "The driver ended, or is replaced; the message says when the next one starts.",
     EventReason.FAILED: "The job has failed for good; an edit of its spec gives it another chance.",
+    EventReason.WOULD_REPEAT: (
+        "Going back would bring committed output a second time, and a sink cannot take it back: the job waits until "
+        "`spec.restore.onCommittedOutput` is Repeat, or a newer epoch can be restored."
+    ),
     EventReason.STOP_FORCED: "The job was stopped without a last checkpoint: the newest epoch is what counts.",
     EventReason.CLEANUP_FAILED: "A cleanup failed; checkpoints go on, and it is tried again later.",
     EventReason.SPEC_NOT_ACCEPTED: "The spec cannot be run; the job is left as it was.",
@@ -113,6 +118,8 @@ def events_of(tick: Tick) -> Iterator[Event]:
         yield Event(EventReason.FAILED, step.job.message)
     if step.job.late.total and before is not None and not before.late.total:
         yield Event(EventReason.LATE_ROWS, late_message(step.job.late.total))
+    if step.job.phase is JobPhase.WAITING and (before is None or before.phase is not JobPhase.WAITING):
+        yield Event(EventReason.WOULD_REPEAT, step.job.message)
     silent = step.job.silent_since is not None and step.job.restored
     if silent and before is not None and before.silent_since is None:
         yield Event(EventReason.DRIVER_UNREACHABLE, "the driver does not answer")

@@ -21,6 +21,13 @@ class DesiredState(StrEnum):
     SUSPENDED = "Suspended"
 
 
+class OnCommittedOutput(StrEnum):
+    """What to do where going back would bring output a second time that a sink cannot take back."""
+
+    WAIT = "Wait"
+    REPEAT = "Repeat"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigMapKey:
     name: str
@@ -63,6 +70,7 @@ class RestoreSpec:
     from_epoch: Epoch | None = None
     from_savepoint: str | None = None
     allow_empty_start: bool = False
+    on_committed_output: OnCommittedOutput = OnCommittedOutput.WAIT
 
     @property
     def wish(self) -> str | None:
@@ -150,6 +158,7 @@ def parse_job(manifest: Mapping[str, Any]) -> JobSpec:
             from_epoch=spec["restore"].get("fromEpoch"),
             from_savepoint=spec["restore"].get("fromSavepoint"),
             allow_empty_start=spec["restore"]["allowEmptyStart"],
+            on_committed_output=OnCommittedOutput(spec["restore"]["onCommittedOutput"]),
         ),
         restart_policy=_restart_policy(spec["restartPolicy"]),
         start_timeout=parse_duration(spec["driver"]["startTimeout"]),

@@ -12,6 +12,7 @@ from typing import assert_never
 from epochal.protocol.control import (
     EXIT_MISCONFIGURED,
     EXIT_NOTHING_TO_RESTORE,
+    EXIT_WOULD_REPEAT,
     CheckpointReport,
     DriverPhase,
     DriverStatus,
@@ -33,7 +34,7 @@ from epochal.protocol.decision import (
 )
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation, next_generation
 from epochal.protocol.progress import begin_generation, progress, request_stop, restored
-from epochal_operator.job import DesiredState, JobSpec
+from epochal_operator.job import DesiredState, JobSpec, OnCommittedOutput
 
 STOP_GRACE: Seconds = 60.0
 """How long a driver may take to leave after its last checkpoint."""
@@ -48,20 +49,25 @@ class JobPhase(StrEnum):
     STOPPED = "Stopped"
     FINISHED = "Finished"
     FAILED = "Failed"
+    WAITING = "Waiting"
 
 
 _P = JobPhase
 TRANSITIONS: dict[JobPhase, frozenset[JobPhase]] = {
     _P.PENDING: frozenset({_P.STARTING, _P.STOPPING, _P.STOPPED}),
-    _P.STARTING: frozenset({_P.RUNNING, _P.STOPPING, _P.RESTARTING, _P.STOPPED, _P.PENDING, _P.FAILED}),
+    _P.STARTING: frozenset({_P.RUNNING, _P.STOPPING, _P.RESTARTING, _P.STOPPED, _P.PENDING, _P.FAILED, _P.WAITING}),
     _P.RUNNING: frozenset({_P.STOPPING, _P.RESTARTING, _P.FAILED}),
     _P.RESTARTING: frozenset({_P.STARTING, _P.STOPPING, _P.STOPPED, _P.FINISHED, _P.PENDING, _P.FAILED}),
-    _P.STOPPING: frozenset({_P.RUNNING, _P.STOPPED, _P.FINISHED, _P.RESTARTING, _P.PENDING, _P.FAILED}),
+    _P.STOPPING: frozenset({_P.RUNNING, _P.STOPPED, _P.FINISHED, _P.RESTARTING, _P.PENDING, _P.FAILED, _P.WAITING}),
     _P.STOPPED: frozenset({_P.PENDING}),
     _P.FINISHED: frozenset({_P.PENDING}),
     _P.FAILED: frozenset({_P.RESTARTING}),
+    _P.WAITING: frozenset({_P.RESTARTING}),
 }
-"""Where each phase can lead to. From Failed, and from Finished, only somebody who asks leads on."""
+"""Where each phase can lead to. From Failed, Waiting and Finished only somebody who asks leads on."""
+
+HALTED = (JobPhase.FAILED, JobPhase.WAITING)
+"""No driver is started until the spec is edited: the job has failed for good, or waits for a choice."""
 
 
 class LifeReason(StrEnum):
@@ -79,6 +85,7 @@ class LifeReason(StrEnum):
     SPEC_NOT_ACCEPTED = "SpecNotAccepted"
     MISCONFIGURED = "Misconfigured"
     NOTHING_TO_RESTORE = "NothingToRestore"
+    WOULD_REPEAT = "OutputWouldRepeat"
     RESUMING = "Resuming"
     ENDED = "Ended"
 
@@ -145,7 +152,7 @@ AT_REST = (JobPhase.STOPPED, JobPhase.FINISHED)
 
 def about_to_rest(job: JobRecord) -> bool:
     """Whether it matters what the store says about the newest epoch's output, once there is no driver."""
-    return (job.checkpoints.stopped or job.committing) and job.phase not in (*AT_REST, JobPhase.FAILED)
+    return (job.checkpoints.stopped or job.committing) and job.phase not in (*AT_REST, *HALTED)
 
 
 # --- what is seen -----------------------------------------------------------------------------------------------------
@@ -240,7 +247,7 @@ class Step:
 def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     """What to do next. The order of the branches is the meaning."""
     job = _with_wishes(spec, job)
-    if job.phase is JobPhase.FAILED:
+    if job.phase in HALTED:
         return _rest(spec, job, seen)
     if job.committing:
         return _committing(spec, job, seen, now)
@@ -272,7 +279,7 @@ def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
 def resumed(job: JobRecord) -> JobRecord:
     """The record when somebody starts a job again that had finished, failed or was restarting: counting begins
     anew."""
-    if job.phase in (JobPhase.FAILED, JobPhase.RESTARTING):
+    if job.phase in (*HALTED, JobPhase.RESTARTING):
         job = replace(job, phase=JobPhase.RESTARTING)
     restarts = replace(job.restarts, in_a_row=0, not_before=0.0)
     return replace(job, finished=False, restarts=restarts, message="", committing=False, late=LateRows())
@@ -479,6 +486,7 @@ def restore_config(spec: JobSpec, job: JobRecord) -> RestoreConfig:
         back_to=wish.from_epoch if wish else None,
         savepoint=wish.from_savepoint if wish else None,
         allow_empty=spec.restore.allow_empty_start,
+        repeat=spec.restore.on_committed_output is OnCommittedOutput.REPEAT,
     )
 
 
@@ -496,6 +504,9 @@ def _ended(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     if code in (EXIT_MISCONFIGURED, EXIT_NOTHING_TO_RESTORE):
         reason = LifeReason.MISCONFIGURED if code == EXIT_MISCONFIGURED else LifeReason.NOTHING_TO_RESTORE
         return _failed(spec, job, reason, said or f"the driver ended with code {code}")
+    if code == EXIT_WOULD_REPEAT:
+        waiting = _failed(spec, job, LifeReason.WOULD_REPEAT, said or f"the driver ended with code {code}")
+        return replace(waiting, job=replace(waiting.job, phase=JobPhase.WAITING))
     how = "was lost" if code is None else f"ended with code {code}"
     message = f"the driver of generation {job.checkpoints.generation} {how}" + (f": {said}" if said else "")
     return _restart(spec, job, now, message, Nothing())
@@ -585,6 +596,8 @@ def _take_restored(spec: JobSpec, job: JobRecord, status: DriverStatus, now: Sec
         phase=JobPhase.STOPPING if record.stop else JobPhase.RUNNING,
     )
     message = f"generation {record.generation} runs, " + (f"restored from epoch {epoch}" if epoch else "started empty")
+    if status.message:
+        message += f"; {status.message}"
     if status.skipped_epochs:
         skipped = "; ".join(f"epoch {number}: {why}" for number, why in list(status.skipped_epochs.items())[:3])
         message += f"; not used: {skipped}"

@@ -337,6 +337,8 @@ def _went_back(store: Store, paths: JobPaths, generations: list[Generation]) -> 
             record = decode(name, store.get(name), GenerationRecord)
         except (DocumentError, NewerDocumentError, ObjectMissingError):
             continue
+        if record.unasked:
+            continue
         if record.savepoint:
             return f"savepoint:{record.savepoint}"
         if record.back_to:

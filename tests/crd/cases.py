@@ -194,6 +194,7 @@ LIFE = [
     case("spec.restore.fromEpoch", "latest", "must be of type integer"),
     case("spec.restore.fromSavepoint", "Before Upgrade", "write a savepoint's name"),
     case("spec.restore.allowEmptyStart", "yes", "must be of type boolean"),
+    case("spec.restore.onCommittedOutput", "Forget", 'supported values: "Wait", "Repeat"'),
     case("spec.restartPolicy.maxRestarts", -1, "should be greater than or equal to 0"),
     case("spec.restartPolicy.maxRestarts", 100_001, "should be less than or equal to 100000"),
     case("spec.restartPolicy.backoff", "2m", "backoff must not be longer than maxBackoff"),

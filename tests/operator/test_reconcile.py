@@ -5,15 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from epochal.protocol.control import EXIT_FAILED, EXIT_MISCONFIGURED, EXIT_NOTHING_TO_RESTORE
+from epochal.protocol.control import EXIT_FAILED, EXIT_MISCONFIGURED, EXIT_NOTHING_TO_RESTORE, EXIT_WOULD_REPEAT
 from epochal.protocol.decision import CheckpointSpec
-from epochal.protocol.epochs import Epoch
+from epochal.protocol.documents import GenerationRecord, encode
+from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.resolve import list_epochs
 from epochal.protocol.savepoints import Pinned, pin
+from epochal_operator.conditions import ConditionType, conditions
 from epochal_operator.driver_client import DriverUnreachable
-from epochal_operator.job import DesiredState, JobSpec, PipelineSpec, RestartPolicy, RestoreSpec
+from epochal_operator.events import EventReason, events_of
+from epochal_operator.job import DesiredState, JobSpec, OnCommittedOutput, PipelineSpec, RestartPolicy, RestoreSpec
 from epochal_operator.lifecycle import JobPhase, JobRecord, resumed
-from epochal_operator.reconcile import Reconciler
+from epochal_operator.reconcile import Reconciler, rebuild
 from tests.operator.world import Crash, World
 
 SPEC = JobSpec(
@@ -135,6 +138,41 @@ def test_what_no_restart_mends_is_not_retried(code: int) -> None:
     assert record(world).phase is JobPhase.FAILED
     assert record(world).message == "said so"
     assert len(world.drivers) == 1
+
+
+def test_a_job_that_would_repeat_output_waits_until_the_spec_chooses() -> None:
+    world = World(exit_at_start=EXIT_WOULD_REPEAT)
+    reconciler = Reconciler(world)
+    spec = replace(SPEC, version=1)
+    ticks = [world.ticks(reconciler, spec, 1) for _ in range(20)]
+    told = [event.reason for tick in ticks for event in events_of(tick)]
+    assert record(world).phase is JobPhase.WAITING
+    assert record(world).message == "said so"
+    assert len(world.drivers) == 1
+    assert told.count(EventReason.WOULD_REPEAT) == 1
+    stalled = {condition.type: condition for condition in conditions(spec, ticks[-1], world.now)}[ConditionType.STALLED]
+    assert (stalled.status, stalled.reason, stalled.message) == ("True", "OutputWouldRepeat", "said so")
+    world.exit_at_start = None
+    chosen = replace(spec, version=2, restore=RestoreSpec(on_committed_output=OnCommittedOutput.REPEAT))
+    world.ticks(reconciler, chosen, 5)
+    assert record(world).phase is JobPhase.RUNNING
+    assert world.newest.restore.repeat
+
+
+def test_a_lost_record_remembers_only_wishes_to_go_back() -> None:
+    """Not that the job went back by itself: the wish before that would be carried out a second time."""
+    world = World()
+    for generation, back_to, unasked in ((1, 7, False), (2, 9, True)):
+        given = GenerationRecord(
+            generation=Generation(generation),
+            claim="c",
+            created=1,
+            writer="w",
+            back_to=Epoch(back_to),
+            unasked=unasked,
+        )
+        world.objects.create(world.paths.generation(given.generation), encode(given))
+    assert rebuild(world.objects, world.paths, SPEC, 0.0).went_back == "epoch:7"
 
 
 def test_a_misconfigured_driver_is_not_retried_even_with_an_epoch_in_flight() -> None:

@@ -12,7 +12,7 @@ from epochal.protocol.errors import StoreError
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.publish import EpochTaken, Fenced, GivenUp, Published, give_up, publish, record_commit
 from epochal.protocol.resolve import Found, NothingToRestore, StartEmpty, newest_epoch_number
-from epochal.protocol.start import StartRequest, start_generation
+from epochal.protocol.start import StartRequest, WouldRepeat, start_generation
 from tests.protocol.oracle import Oracle, payload
 from tests.protocol.stepping import Actor, wait_for_message
 
@@ -105,11 +105,20 @@ class Driver:
         match answer:
             case Fenced() | NothingToRestore():
                 return
+            case WouldRepeat():
+                raise AssertionError("the model's sink can take back")
+            case Found() | StartEmpty():
+                wait_for_message("the sink")
+                self.oracle.saw_sink_open(self.generation)
+                if answer.left is not None:
+                    wait_for_message("the sink")
+                    self.oracle.saw_take_back(self.generation, answer.left.restored)
+        match answer:
             case Found(manifest=manifest, needs_commit=needs_commit):
                 self._load(manifest)
                 if needs_commit:
                     self._commit(manifest)
-            case StartEmpty():
+            case _:
                 pass
         if self.commit_only:
             return
@@ -165,7 +174,7 @@ class Driver:
 
     def _commit(self, manifest: Manifest) -> None:
         wait_for_message("the sink")
-        self.oracle.saw_commit(manifest.epoch, payload(manifest))
+        self.oracle.saw_commit(self.generation, manifest.epoch, payload(manifest))
         record = CommitRecord(epoch=manifest.epoch, generation=self.generation)
         with suppress(StoreError):  # committed again after a restore: harmless
             record_commit(self.oracle.store, self.paths, record)

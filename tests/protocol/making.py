@@ -1,6 +1,8 @@
 """Short ways to make the documents that tests need."""
 
-from epochal.protocol.documents import GenerationRecord, Manifest, OperatorState, Run, RunPart, Table, encode
+from collections.abc import Mapping
+
+from epochal.protocol.documents import PENDING, GenerationRecord, Manifest, OperatorState, Run, RunPart, Table, encode
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.store import Store
@@ -25,10 +27,14 @@ def manifest(
     parent: int | None = None,
     objects: tuple[str, ...] | None = None,
     paths: JobPaths = PATHS,
+    min_epoch: int = 1,
+    pending: Mapping[str, int] | None = None,
 ) -> Manifest:
-    """The manifest of ``epoch``, which needs ``objects``: left out, the one that it wrote itself."""
+    """The manifest of ``epoch``, which needs ``objects``: left out, the one that it wrote itself. ``pending``: how many
+    rows it gave to each sink."""
     names = (state_name(epoch, generation=generation, paths=paths),) if objects is None else objects
     runs = tuple(Run(parts=(RunPart(object=name, rows=1, bytes=4),)) for name in names)
+    sinks = {sink: _pending(epoch, generation, sink, rows, paths) for sink, rows in (pending or {}).items()}
     return Manifest(
         namespace=paths.namespace,
         job=paths.job,
@@ -36,11 +42,17 @@ def manifest(
         generation=Generation(generation),
         claim=claim,
         parent=Epoch(epoch - 1 if parent is None else parent),
-        min_epoch=Epoch(1),
+        min_epoch=Epoch(min_epoch),
         timestamp=1_700_000_000_000_000,
         then_stop=False,
-        operators={"sums": OperatorState(tables={"totals": Table(kind="KeyedTime", runs=runs)})},
+        operators={"sums": OperatorState(tables={"totals": Table(kind="KeyedTime", runs=runs)}), **sinks},
     )
+
+
+def _pending(epoch: int, generation: int, sink: str, rows: int, paths: JobPaths) -> OperatorState:
+    name = StateName(operator=sink, table=PENDING, epoch=Epoch(epoch), generation=Generation(generation), run=0, part=0)
+    runs = (Run(parts=(RunPart(object=paths.state_object(name), rows=rows, bytes=4),)),) if rows else ()
+    return OperatorState(tables={PENDING: Table(kind="KeyedTime", runs=runs)})
 
 
 def generation_record(

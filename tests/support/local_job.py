@@ -57,6 +57,7 @@ class LocalJob:
         savepoint: str | None = None,
         allow_empty: bool = False,
         commit_only: bool = False,
+        repeat: bool = False,
     ) -> Engine:
         """Start the next generation and wait until it runs (or has failed: look at ``engine.status()``)."""
         self.generation += 1
@@ -76,6 +77,7 @@ class LocalJob:
                     savepoint=savepoint,
                     allow_empty=allow_empty,
                     commit_only=commit_only,
+                    repeat=repeat,
                 ),
                 work_dir=str(work),
             )

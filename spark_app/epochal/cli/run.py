@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from epochal.cli.runner import Runner, Wishes, listening
 from epochal.cli.view import LiveView, PlainView
 from epochal.protocol.errors import ProtocolError
 from epochal_operator.events import late_message
+from epochal_operator.job import JobSpec, OnCommittedOutput
 
 SHOWN_LOG_LINES = 20
 
@@ -34,8 +36,22 @@ SHOWN_LOG_LINES = 20
 @click.option(
     "--until-epoch", type=click.IntRange(min=1), metavar="N", help="Checkpoint and stop once epoch N is there."
 )
+@click.option(
+    "--repeat-committed-output",
+    "repeat",
+    is_flag=True,
+    help="When going back, let rows come a second time that a sink cannot take back: as "
+    "spec.restore.onCommittedOutput: Repeat.",
+)
 @click.option("--plain", is_flag=True, help="Plain lines instead of the live picture, also in a terminal.")
-def run(manifest: Path, parameters: tuple[str, ...], state_dir: Path, until_epoch: int | None, plain: bool) -> None:
+def run(
+    manifest: Path,
+    parameters: tuple[str, ...],
+    state_dir: Path,
+    until_epoch: int | None,
+    repeat: bool,
+    plain: bool,
+) -> None:
     """Run the StreamingJob in MANIFEST on this machine.
 
     The same manifest, checks and checkpoint timer as in a cluster; driver and cleanups are processes here. Started
@@ -46,13 +62,23 @@ def run(manifest: Path, parameters: tuple[str, ...], state_dir: Path, until_epoc
     \b
     Exit codes
       0    stopped with a last checkpoint, or every source has ended
-      1    the job failed: see the last lines of its log
+      1    the job failed, or waits for a choice: see the last lines of its log
       2    something to be put right first: the manifest, an option, the store
       130  ended at once by a second Ctrl-C
     """
     wishes = Wishes()
     with listening(wishes):
-        sys.exit(_run(manifest, parameters, state_dir, wishes=wishes, until_epoch=until_epoch, plain=plain))
+        sys.exit(
+            _run(
+                manifest,
+                parameters,
+                state_dir,
+                wishes=wishes,
+                until_epoch=until_epoch,
+                repeat=repeat,
+                plain=plain,
+            )
+        )
 
 
 def _run(
@@ -62,6 +88,7 @@ def _run(
     *,
     wishes: Wishes,
     until_epoch: int | None,
+    repeat: bool,
     plain: bool,
 ) -> int:
     job = load_job(manifest, parameters)
@@ -78,7 +105,7 @@ def _run(
         with live or nullcontext():
             runner = Runner(
                 backend=backend,
-                load_spec=lambda: load_job(manifest, parameters).spec,
+                load_spec=lambda: _with_choice(load_job(manifest, parameters).spec, repeat=repeat),
                 watched=manifest,
                 view=live or PlainView(),
                 wishes=wishes,
@@ -93,6 +120,12 @@ def _run(
     if code == EXIT_JOB_FAILED:
         _explain(backend)
     return code
+
+
+def _with_choice(spec: JobSpec, *, repeat: bool) -> JobSpec:
+    if not repeat:
+        return spec
+    return replace(spec, restore=replace(spec.restore, on_committed_output=OnCommittedOutput.REPEAT))
 
 
 def _explain(backend: LocalBackend) -> None:

@@ -145,7 +145,7 @@ class Runner:
             case JobPhase.STOPPED | JobPhase.FINISHED:
                 self._backend.end_cleanup()
                 return EXIT_OK
-            case JobPhase.FAILED:
+            case JobPhase.FAILED | JobPhase.WAITING:
                 self._backend.end_driver()
                 self._backend.end_cleanup()
                 return EXIT_JOB_FAILED

@@ -38,6 +38,7 @@ _STYLES = {
     JobPhase.RUNNING: "bold green",
     JobPhase.FINISHED: "bold green",
     JobPhase.FAILED: "bold red",
+    JobPhase.WAITING: "bold red",
     JobPhase.RESTARTING: "bold yellow",
 }
 _STATES = {

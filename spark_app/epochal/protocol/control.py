@@ -176,6 +176,7 @@ class RestoreConfig(_Message, frozen=True, omit_defaults=True):
     """What the controller knows and wants when it starts a generation: :class:`epochal.protocol.start.StartRequest`.
 
     ``commit_only``: the job is to rest, and its newest epoch is not committed. Commit it and end, without reading on.
+    ``repeat``: output that a sink cannot take back may come a second time.
     Defaults are left out, so that a driver of an older image refuses only what it cannot do.
     """
 
@@ -186,6 +187,7 @@ class RestoreConfig(_Message, frozen=True, omit_defaults=True):
     savepoint: str | None = None
     allow_empty: bool = False
     commit_only: bool = False
+    repeat: bool = False
 
 
 class PipelineConfig(_Message, frozen=True):
@@ -233,6 +235,9 @@ EXIT_FENCED = 3
 
 EXIT_NOTHING_TO_RESTORE = 4
 """There was state and none of it can be restored; starting empty was not allowed."""
+
+EXIT_WOULD_REPEAT = 5
+"""Going back would bring committed output a second time: the spec has to choose whether that may be."""
 
 TOKEN_VARIABLE = "EPOCHAL_TOKEN"
 

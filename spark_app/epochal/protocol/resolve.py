@@ -4,7 +4,7 @@ The cost does not grow with the job's history: one listing that starts at the ne
 read. Only when that one is unusable does the search widen.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from epochal.protocol.documents import DamageRecord, GenerationRecord, Manifest, Seal, decode, decode_any
@@ -24,14 +24,36 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftBehind:
+    """Epochs newer than ``restored`` whose output sinks may have.
+
+    ``new`` are those that no generation has left behind before: it is still to be decided whether that may be done.
+    ``rows`` is how many rows of these (of all, if none is new) each sink was given, as far as manifests tell; without
+    ``all_known`` there may be more, because a manifest cannot be read or is gone.
+    """
+
+    restored: Epoch
+    epochs: tuple[Epoch, ...]
+    new: tuple[Epoch, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
+    all_known: bool = True
+
+    def comes_twice(self, sink: str) -> bool:
+        """Whether the sink may have rows of them."""
+        return not self.all_known or self.rows.get(sink, 0) > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """Restore from this manifest. ``needs_commit``: its sinks are not known to have committed; do that first.
-    ``savepoint``: the one that the manifest was read from, if it was."""
+    ``savepoint``: the one that the manifest was read from, if it was. ``left``: what that leaves behind, where
+    :func:`~epochal.protocol.start.start_generation` has looked."""
 
     manifest: Manifest
     needs_commit: bool
     skipped: tuple[Skipped, ...] = ()
     savepoint: str | None = None
+    left: LeftBehind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +62,7 @@ class StartEmpty:
 
     why: str
     skipped: tuple[Skipped, ...] = ()
+    left: LeftBehind | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from epochal.protocol.control import (
     EXIT_MISCONFIGURED,
     EXIT_NOTHING_TO_RESTORE,
     EXIT_STOPPED,
+    EXIT_WOULD_REPEAT,
     CheckpointReport,
     CheckpointRequest,
     CheckpointState,
@@ -38,13 +39,13 @@ from epochal.protocol.errors import (
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import Fenced, record_damage
 from epochal.protocol.resolve import Found, NothingToRestore, Resolution, StartEmpty, newest_epoch_number
-from epochal.protocol.start import StartRequest, start_generation
+from epochal.protocol.start import StartRequest, WouldRepeat, start_generation
 from epochal.protocol.store import Store
 from epochal.runtime.background import Background
 from epochal.runtime.checkpointer import Checkpointer, JobIdentity
 from epochal.runtime.committer import Committer
 from epochal.runtime.epoch_run import now_micros
-from epochal.runtime.errors import DamagedStateError, PipelineError
+from epochal.runtime.errors import DamagedStateError, PipelineError, WouldRepeatError
 from epochal.runtime.executors import await_executors
 from epochal.runtime.graph import Graph
 from epochal.runtime.metrics import DriverMetrics, Snapshot
@@ -55,6 +56,7 @@ from epochal.runtime.seen_files import SeenFiles
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import TableManager
 from epochal.runtime.tables import check_replicas
+from epochal.runtime.taking_back import abilities, take_back
 from epochal.runtime.task import Edge, Task, known_watermark
 
 logger = logging.getLogger(__name__)
@@ -110,6 +112,8 @@ class Engine:
             # Not by this thread: a tick may have to wait for an epoch's alignment, and an end must not wait for it.
             threading.Thread(target=self._tick, name="tick", daemon=True).start()
             self._ended.wait()
+        except WouldRepeatError as error:
+            self._end(EXIT_WOULD_REPEAT, DriverPhase.FAILED, str(error))
         except MISCONFIGURED as error:
             self._end(EXIT_MISCONFIGURED, DriverPhase.FAILED, str(error))
         except Exception as error:
@@ -143,12 +147,14 @@ class Engine:
 
         1. Check the graph and the settings.
         2. Claim the generation, seal, resolve.
-        3. Build the tasks, with the state of the restored epoch.
-        4. Commit the restored epoch's sinks, if that is not known to be done. If that is all there is to do, end.
+        3. Build the tasks, with the state of the restored epoch. Sinks take over from older generations.
+        4. If newer epochs are left behind, sinks take back what they have of them.
+        5. Commit the restored epoch's sinks, if that is not known to be done. If that is all there is to do, end.
            Otherwise take back what came only because the job had come to its end.
-        5. Start the sources.
+        6. Start the sources.
 
-        If stored bytes turn out to be damaged in step 3 or 4, that is noted in the store and the driver ends: the next
+        A driver that dies anywhere leaves the rest to the next one, which finds the same and does all of it again. If
+        stored bytes turn out to be damaged in step 3 or 5, that is noted in the store and the driver ends: the next
         generation does not try this epoch again. Any other failure ends the driver as well, and the next generation
         tries the same epoch.
         """
@@ -159,10 +165,15 @@ class Engine:
         self._edges = graph.edges()
         # Step 2
         store = store_of(config.storage)
-        resolved = self._usable(start_generation(store, self._paths, self._start_request()))
+        sinks = abilities(graph)
+        resolved = self._usable(start_generation(store, self._paths, self._start_request(sinks)))
         if resolved is None:
             return
         known = resolved.manifest.epoch if isinstance(resolved, Found) else NO_EPOCH
+        if self._only_commits and known < config.restore.known:
+            message = f"epoch {config.restore.known} was to be committed and cannot be read: resume the job to go back"
+            self._end(EXIT_NOTHING_TO_RESTORE, DriverPhase.FAILED, f"{message}. {self._skipped}")
+            return
         newest = newest_epoch_number(store, self._paths, known=known)
         given_out = max(newest, config.restore.issued)
         name = f"{config.namespace}/{config.job}"
@@ -181,6 +192,9 @@ class Engine:
                 tasks=self._tasks,
             )
             # Step 4
+            if resolved.left is not None:
+                take_back(resolved.left, self._tasks, sinks, self._say, repeat=config.restore.repeat)
+            # Step 5
             if isinstance(resolved, Found) and resolved.needs_commit:
                 committer.commit(resolved.manifest)
             if manifest is not None and not self._only_commits:
@@ -208,7 +222,7 @@ class Engine:
             on_stopped=lambda: self._end(EXIT_STOPPED, DriverPhase.STOPPED, "stopped after its last checkpoint"),
             on_ended=self.metrics.checkpoint,
         )
-        # Step 5
+        # Step 6
         if self._warming is not None:
             self._warming.join()
         for source in self._sources():
@@ -219,7 +233,7 @@ class Engine:
             self._phase = DriverPhase.RUNNING
             logger.info("Running: its sources have started")
 
-    def _usable(self, resolved: Resolution | Fenced) -> Found | StartEmpty | None:
+    def _usable(self, resolved: Resolution | WouldRepeat | Fenced) -> Found | StartEmpty | None:
         """What to start from; None if there is nothing, and the job has ended with the reason."""
         match resolved:
             case Fenced(message=message):
@@ -227,6 +241,9 @@ class Engine:
                 return None
             case NothingToRestore(message=message):
                 self._end(EXIT_NOTHING_TO_RESTORE, DriverPhase.FAILED, message)
+                return None
+            case WouldRepeat(message=message):
+                self._end(EXIT_WOULD_REPEAT, DriverPhase.FAILED, message)
                 return None
             case StartEmpty():
                 logger.info("Starting empty: %s", resolved.why)
@@ -243,6 +260,9 @@ class Engine:
             task.run_start()
         self._check_stored_tables(epoch=manifest.epoch if manifest else NO_EPOCH)
 
+    def _say(self, message: str) -> None:
+        self._message = message
+
     def _end_damaged(self, store: Store, epoch: Epoch, error: DamagedStateError) -> None:
         """Somebody who asked for just this epoch has to look; otherwise the next generation takes an older one."""
         record_damage(
@@ -254,7 +274,7 @@ class Engine:
         asked = self.config.restore.back_to is not None or self.config.restore.savepoint is not None
         self._end(EXIT_NOTHING_TO_RESTORE if asked else EXIT_FAILED, DriverPhase.FAILED, message)
 
-    def _start_request(self) -> StartRequest:
+    def _start_request(self, sinks: dict[str, str | None]) -> StartRequest:
         config, restore = self.config, self.config.restore
         return StartRequest(
             record=GenerationRecord(
@@ -269,6 +289,8 @@ class Engine:
             issued=restore.issued,
             min_epoch=restore.min_epoch,
             allow_empty=restore.allow_empty,
+            sinks=sinks,
+            repeat=restore.repeat,
         )
 
     def _build(self, spark: SparkSession, graph: Graph, persistence: Persistence, manifest: Manifest | None) -> None:

@@ -36,6 +36,10 @@ class DamagedStateError(Exception):
         self.problem = problem
 
 
+class WouldRepeatError(Exception):
+    """Output that is committed would come a second time, and the spec has not chosen that."""
+
+
 class JobStoppingError(Exception):
     """Raised into a source's batch that came after the last barrier: the batch belongs to nobody."""
 
