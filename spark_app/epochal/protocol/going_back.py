@@ -7,11 +7,12 @@ rows since then come a second time. Sinks that can take rows back do so; where o
 from collections import Counter
 from collections.abc import Mapping
 
-from epochal.protocol.documents import PENDING, Manifest, Seal
+from epochal.protocol import resolve
+from epochal.protocol.documents import COMMITTED_TABLES, Manifest, Seal
 from epochal.protocol.epochs import Epoch, next_epoch
 from epochal.protocol.errors import DocumentError, ObjectMissingError
 from epochal.protocol.paths import JobPaths
-from epochal.protocol.resolve import LeftBehind, Line, list_epochs, read_epoch
+from epochal.protocol.resolve import LeftBehind, Line, list_epochs
 from epochal.protocol.store import Store
 
 Sinks = Mapping[str, str | None]
@@ -58,13 +59,16 @@ def left_behind(store: Store, paths: JobPaths, restored: Epoch, *, known: Epoch,
 
 def rows_of_sinks(manifest: Manifest) -> dict[str, int]:
     """How many rows an epoch gave to each of its sinks."""
-    pending = {name: state.tables[PENDING] for name, state in manifest.operators.items() if PENDING in state.tables}
-    return {name: sum(part.rows for run in table.runs for part in run.parts) for name, table in pending.items()}
+    return {
+        name: sum(part.rows for table in tables for run in table.runs for part in run.parts)
+        for name, state in manifest.operators.items()
+        if (tables := [state.tables[table] for table in COMMITTED_TABLES if table in state.tables])
+    }
 
 
 def _read(store: Store, paths: JobPaths, epoch: Epoch) -> Manifest | Seal | None:
     try:
-        return read_epoch(store, paths, epoch)
+        return resolve.read_epoch(store, paths, epoch)
     except (DocumentError, ObjectMissingError):
         return None
 
