@@ -212,6 +212,16 @@ def test_a_comparison_of_comparisons_is_read_as_spark_reads_it() -> None:
     assert any("WHERE (country = p__country > 'a')" in line for line in lines)
 
 
+def test_fields_of_a_struct_are_called_as_spark_calls_them() -> None:
+    """By their columns, and col1, col2 … where they are computed."""
+    query = "SELECT to_json(struct(o.country, p.country, p.id + 1)) AS a, (p.country, 1) AS b "
+    lines = told(plan_of(JOIN.replace("SELECT o.id ", query).format(how="", time=WITHIN, more="")))
+    assert "struct(country, p__country AS country, id + 1)) AS a, (p__country AS country, 1) AS b" in lines[-2]
+    query = "SELECT struct(COUNTRY, sum(amount), upper(item.name)) AS a FROM orders GROUP BY country, upper(item.name)"
+    lines = told(plan_of(f"INSERT INTO out {query}"))
+    assert "struct(country AS COUNTRY, sum_amount AS col2, upper_item_name AS col3) AS a" in lines[-2]
+
+
 def test_what_is_inside_a_lambda_is_no_key() -> None:
     query = "SELECT transform(collect_list(id), id -> id + 1) AS x, id + 1 AS k FROM orders GROUP BY id + 1"
     lines = told(plan_of(f"INSERT INTO out {query}"))

@@ -16,6 +16,7 @@ from epochal.sql.slices import (
     is_own,
     piece_of,
     quoted,
+    replaced_by,
     rewritten,
     word_of,
 )
@@ -155,7 +156,8 @@ class Scope:
         begin, named = word_of(node.parts[0]), word_of(found.part)
         # As written where that is its name: what it is called in a struct that is made of it goes by that.
         same = found.part.name.lower() == found.name.lower()
-        return [Edit(begin[0], named[1], quoted(found.part.name if same else found.name))]
+        name = found.part.name if same else found.name
+        return [Edit(begin[0], named[1], quoted(name) if found.fields else replaced_by(name, node))]
 
     def _everything(self, star: exp.Expr) -> list[Edit]:
         """The columns that a star inside a call stands for."""

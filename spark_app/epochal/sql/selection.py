@@ -19,6 +19,7 @@ from epochal.sql.slices import (
     is_written,
     piece_of,
     quoted,
+    replaced_by,
     rewritten,
     written,
 )
@@ -51,15 +52,15 @@ class Selected:
     def _column_for(self, node: exp.Expr, root: exp.Expr, keys: dict[tuple[str, ...], str]) -> str | None:
         """The column of the result that a part of an expression is; None if it is none."""
         if (name := self.found.get(id(node))) is not None:
-            return quoted(name)
+            return replaced_by(name, node)
         if (window := self._window_column(node)) is not None:
             return window
         if isinstance(node, exp.Column) and (plain := plain_name(node, self.scope)) in self.grouping.keys:
-            return quoted(plain or "")
+            return replaced_by(plain or "", node)
         if not _stands_alone(node, root) or any(not self.scope.knows(column) for column in columns_in(node)):
             return None
         name = keys.get(form(rewritten(node, self.scope.renamed)))
-        return None if name is None else quoted(name)
+        return None if name is None else replaced_by(name, node)
 
     def _column(self, column: exp.Column) -> list[Edit] | None:
         """A field of a key, which is all that a column can be that is no key."""
@@ -90,7 +91,7 @@ class Selected:
             return None
         if asked == TIME:
             return f"({quoted(END)} - INTERVAL '1' MILLISECOND)"
-        return quoted(asked)
+        return replaced_by(asked, tree)
 
     def _check_bound(self, call: exp.Expr) -> None:
         """``TUMBLE_START(ts, size)`` is of the window that is grouped by, or it is none."""

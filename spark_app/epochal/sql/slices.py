@@ -176,6 +176,17 @@ def columns_in(node: exp.Expr, bound: frozenset[str] = frozenset()) -> Iterator[
         yield from columns_in(child, bound | variables(node))
 
 
+def replaced_by(column: str, node: exp.Expr) -> str:
+    """A column instead of an expression. In a struct that is made of it, the field is called as Spark would call it."""
+    around = node.parent
+    row = isinstance(around, exp.Tuple) and not isinstance(around.parent, exp.In)
+    if around is None or not (row or function_name(around) == "struct"):
+        return quoted(column)
+    number = next(place for place, one in enumerate(around.expressions, 1) if one is node)
+    field = node.name if isinstance(node, exp.Column) else f"col{number}"
+    return quoted(column) if field == column else f"{quoted(column)} AS {quoted(field)}"
+
+
 def quoted(name: str) -> str:
     """A column's name as Spark reads it."""
     return "`" + name.replace("`", "``") + "`"
