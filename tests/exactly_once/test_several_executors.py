@@ -12,7 +12,7 @@ from tests.exactly_once import data
 from tests.exactly_once.killing import KilledJob
 from tests.exactly_once.test_kill_and_compare import last_updates
 
-STEPS = 14
+STEPS = 10
 LONGEST = 300.0
 EXECUTORS = {
     "spark.master": "local-cluster[3,1,1024]",
