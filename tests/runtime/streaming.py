@@ -26,8 +26,8 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType, VariantType
 
 from epochal.pipeline import Pipeline, Stream
 from epochal.protocol.control import CheckpointState
@@ -38,9 +38,11 @@ from epochal.protocol.paths import StateName
 from epochal.runtime.engine import Engine
 from epochal.runtime.graph import Graph
 from epochal.runtime.latest_table import LatestTable
+from epochal.runtime.parquet import with_nulls
 from epochal.runtime.persistence import Persistence, store_of
 from epochal.runtime.source import SourceTask
 from epochal.runtime.state_objects import read_part, schema_of
+from epochal.runtime.stored_types import contains
 from epochal.runtime.tables import Run, union
 from tests.support.local_job import LocalJob
 
@@ -206,7 +208,7 @@ class _DriverPersistence(Persistence):
     ) -> tuple[RunPart, ...]:
         frame = union(run.frame for run in runs) if latest is None else latest.frame([run.number for run in runs])
         assert frame is not None
-        rows, buffer = frame.toArrow(), io.BytesIO()
+        rows, buffer = _as_arrow(frame), io.BytesIO()
         pq.write_table(rows, buffer)
         name = StateName(operator=operator, table=table, epoch=epoch, generation=self._generation, run=number, part=0)
         target = self._paths.state_object(name)
@@ -224,7 +226,18 @@ class _DriverPersistence(Persistence):
     def _frame(self, stored: StoredRun) -> DataFrame:
         store = store_of(self._storage)
         batches = [batch for part in stored.parts for batch in read_part(store, part)]
-        return self._spark.createDataFrame(pa.Table.from_batches(batches, schema_of(store, stored.parts[0])))
+        table = pa.Table.from_batches(batches, schema_of(store, stored.parts[0]))
+        schema = from_arrow_schema(table.schema)
+        if contains(schema, (VariantType,)):  # Spark cannot take those from Arrow here, if some are null
+            return super()._frame(stored)
+        return self._spark.createDataFrame(table, schema)
+
+
+def _as_arrow(frame: DataFrame) -> pa.Table:
+    """As executors get it: ``toArrow`` fails where a variant is null."""
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    batches = frame._collect_as_arrow()  # type: ignore[operator]
+    return pa.Table.from_batches(map(with_nulls, batches)) if batches else schema.empty_table()
 
 
 def _frame(spark: SparkSession, rows: Rows, schema: StructType) -> DataFrame:

@@ -139,3 +139,16 @@ def test_output_keeps_its_order_and_whose_it_is() -> None:
     output.add(2, None)
     table, owners = output.table()
     assert (table["n"].to_pylist(), owners.to_pylist()) == ([1, 2, 3, 4, 5], [0, 1, 1, 1, 1])
+
+
+def test_a_map_has_one_zero_and_one_not_a_number() -> None:
+    specs = {"map": map_state("double", "long")}
+    first = KeyContext(("k",), specs, Now(0, None, False), None)
+    counts = first.map("map")
+    for key in (0.0, -0.0, float("nan"), float("nan"), 1.0):
+        counts[key] = counts.get(key, 0) + 1
+    kept = KeyContext(("k",), specs, Now(0, None, False), first.to_store()).map("map")
+    assert [kept[key] for key in (-0.0, float("nan"), 1.0)] == [2, 2, 1]
+    assert [str(key) for key in kept] == ["0.0", "nan", "1.0"]
+    del kept[float("nan")]
+    assert len(kept) == 2

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -312,3 +313,17 @@ def test_lists_are_united_value_by_value(kind: pa.DataType, rows: int) -> None:
     assert [sorted(some) for some in found] == [
         sorted({*(a or []), *(b or [])}) for a, b in zip(ones, others, strict=True)
     ]
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.list_(pa.float64()), pa.struct([("f", pa.float64())])])
+def test_zero_and_not_a_number_are_one_key_each(kind: pa.DataType) -> None:
+    def keys(*values: float | None) -> pa.Array:
+        return pa.array([_inside(value, kind) for value in values], kind)
+
+    odd = np.frombuffer(b"\x01\x00\x00\x00\x00\x00\xf8\xff", np.float64)[0]
+    ours, theirs = keys(0.0, float("nan"), None, 1.0, 0.0), keys(-0.0, float(odd), None, 2.0, None)
+    assert same_values(ours, theirs).tolist() == [True, True, True, False, False]
+
+
+def _inside(value: float | None, kind: pa.DataType) -> Any:
+    return [value] if pa.types.is_list(kind) else {"f": value} if pa.types.is_struct(kind) else value

@@ -6,8 +6,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from epochal.operators.aggregates import Aggregation, arrow_sum
-from epochal.operators.keys import KEY, check_looked_up, key_columns, key_of, with_key
+from epochal.operators.aggregates import Aggregation, arrow_sum, is_ansi
+from epochal.operators.keys import KEY, check_keys, check_looked_up, key_columns, key_of, with_key
 from epochal.runtime.latest_files import HASH, OLDER, Sum
 from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
@@ -38,7 +38,7 @@ class UpdatingAggregateOperator(Operator):
     def on_start(self, ctx: OperatorContext) -> None:
         assert self._aggregation is not None
         if self._keeps_rows:
-            self._rows = ctx.table_manager.keyed_time_table("rows", partitioned_by=[KEY])
+            self._rows = ctx.table_manager.keyed_time_table("rows", self._state, partitioned_by=[KEY])
         else:
             self._totals = ctx.table_manager.latest_table("totals", self._state)
 
@@ -61,7 +61,7 @@ class UpdatingAggregateOperator(Operator):
         fresh = self._partial(self._totals.to_be_grouped(frame))
         if self._sums:
             changed = self._totals.add(fresh, self._sums)
-        elif self._aggregation.plus:
+        elif self._aggregation.adds:
             changed = self._totals.update(fresh, self._added)
         else:
             changed = self._totals.update(fresh, self._merged, moves=True)
@@ -72,9 +72,7 @@ class UpdatingAggregateOperator(Operator):
     def _added(self, found: DataFrame) -> DataFrame:
         """What was known and what a batch brings, column by column."""
         assert self._aggregation is not None
-        plus = self._aggregation.plus
-        sums = [add(F.col(OLDER + part), F.col(part)).alias(part) for part, add in plus.items()]
-        return found.select(HASH, KEY, *sums)
+        return found.select(HASH, KEY, *self._aggregation.added(lambda part: F.col(OLDER + part), F.col))
 
     def _merged(self, found: DataFrame) -> DataFrame:
         """The same where partials can only be merged by grouping them. What is not known is null, and adds nothing."""
@@ -96,10 +94,12 @@ class UpdatingAggregateOperator(Operator):
             self._rows.merge_small(self._aggregation.merged)
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
+        check_keys(frames[0], self._keys)
         keyed = with_key(frames[0], self._keys)
         aggregation = self._aggregation = Aggregation([KEY], self._aggregates, keyed)
         partials = aggregation.partial(keyed)
-        self._state = partials.schema
+        self._state = aggregation.state
+        self.tables = {"rows" if aggregation.keeps_rows else "totals": self._state}
         if not aggregation.keeps_rows:
             check_looked_up(frames[0], self._keys)
             self._partial = aggregation.partial_of([key_of(self._keys)])
@@ -108,9 +108,8 @@ class UpdatingAggregateOperator(Operator):
         return {MAIN: aggregation.result(partials).select(*key_columns(self._keys), *self._aggregates)}
 
     def _arrow_sums(self, spark: SparkSession, aggregation: Aggregation) -> dict[str, Sum]:
-        checked = spark.conf.get("spark.sql.ansi.enabled") == "true"
         sums = {
-            name: arrow_sum(plus, self._state[name].dataType, checked=checked)
+            name: arrow_sum(plus, self._state[name].dataType, checked=is_ansi(spark))
             for name, plus in aggregation.plus.items()
         }
         known = {name: found for name, found in sums.items() if found is not None}

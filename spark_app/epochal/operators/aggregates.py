@@ -6,20 +6,22 @@ right.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     ByteType,
     DataType,
     DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StructType,
     TimestampNTZType,
@@ -38,6 +40,7 @@ from epochal.runtime.latest_files import (
     united,
 )
 from epochal.runtime.prepared import Prepared, active_context
+from epochal.runtime.stored_types import SINCE, contains, is_collated
 
 Columns = dict[str, Column]
 
@@ -48,6 +51,12 @@ ROWS = "__rows"
 Plus = Callable[[Column, Column], Column]
 """Two partials as one, where they stand side by side; null is none."""
 
+Part = Callable[[str], Column]
+"""A column of one of two partials that stand side by side."""
+
+MOST_DIGITS = 38
+"""Of a decimal."""
+
 _IN_ORDER = (ByteType, ShortType, IntegerType, LongType, DateType, TimestampType, TimestampNTZType)
 """Types whose values Arrow puts in the same order as Spark does."""
 
@@ -55,12 +64,13 @@ _IN_ORDER = (ByteType, ShortType, IntegerType, LongType, DateType, TimestampType
 @dataclass(frozen=True, slots=True)
 class Decomposed:
     """One aggregate as partial columns, how to merge these, and how to get the result from the merged ones. ``plus`` is
-    there if it can be said of each column by itself."""
+    there if it can be said of each column by itself; ``sides`` if it takes all columns of both partials."""
 
     partial: Columns
     merge: Columns
     result: Column
     plus: dict[str, Plus] | None = None
+    sides: Callable[[Part, Part], Columns] | None = None
 
 
 def _function(column: Column) -> tuple[str, list[Column], bool] | None:
@@ -91,7 +101,7 @@ def decompose(name: str, column: Column, frame: DataFrame) -> Decomposed | None:
         return None
     function, arguments, distinct = call
     if distinct:
-        return _count_distinct(name, arguments) if function == "count" else None
+        return _count_distinct(name, arguments, frame) if function == "count" else None
     maker = _MAKERS.get(function)
     if maker is None or len(arguments) != 1:
         return None
@@ -130,16 +140,74 @@ def _united(one: Column, other: Column) -> Column:
     return F.coalesce(F.array_union(one, other), one, other)
 
 
+def _sum(name: str, argument: Column, frame: DataFrame) -> Decomposed:
+    total = simple_part(name)
+    kind = _type_of(frame, F.sum(argument))
+    if isinstance(kind, DecimalType):
+        # Ends with SINCE: sums of earlier versions were kept without a count.
+        return decimal_sum(total, f"{name}__n{SINCE}", kind, F.sum(argument), F.count(argument))
+    return Decomposed({total: F.sum(argument)}, {total: F.sum(total)}, F.col(total), {total: _added})
+
+
 def _average(name: str, argument: Column, frame: DataFrame) -> Decomposed:
     total, count = f"{name}__s", f"{name}__n"
-    exact = isinstance(frame.select(argument.alias("x")).schema["x"].dataType, DecimalType)
+    kind = _type_of(frame, argument)
+    exact = isinstance(kind, DecimalType | DayTimeIntervalType)
     summed = F.sum(argument if exact else argument.cast("double"))
+    result = _quotient(total, count, _type_of(frame, F.avg(argument)), frame)
+    kind = _type_of(frame, summed)
+    if isinstance(kind, DecimalType):
+        return replace(decimal_sum(total, count, kind, summed, F.count(argument)), result=result)
     return Decomposed(
         {total: summed, count: F.count(argument)},
         {total: F.sum(total), count: F.sum(count)},
-        F.when(F.col(count) > 0, F.col(total) / F.col(count)),
+        result,
         {total: _added, count: _added},
     )
+
+
+def decimal_sum(total: str, count: str, kind: DecimalType, summed: Column, counted: Column) -> Decomposed:
+    """A sum of decimals, of the type that it has over the rows themselves. Where an overflow is no error it is
+    null, and stays so whatever is added: the number of values tells it from the sum of nothing, which is null, too."""
+
+    def overflowed(part: Part) -> Column:
+        return F.coalesce(part(total).isNull() & (part(count) > 0), F.lit(False))
+
+    def sides(one: Part, other: Part) -> Columns:
+        both = F.when(one(total).isNull(), other(total)).when(other(total).isNull(), one(total))
+        together = both.otherwise(one(total) + other(total)).cast(kind)
+        known = ~(overflowed(one) | overflowed(other))
+        return {total: F.when(known, together), count: _added(one(count), other(count))}
+
+    # Of 38 digits Spark gives up one of the scale to make room for a sum, unless it is an aggregate.
+    exact = sides if kind.precision < MOST_DIGITS else None
+    merged = F.when(~F.bool_or(overflowed(F.col)), F.sum(total).cast(kind))
+    return Decomposed({total: summed, count: counted}, {total: merged, count: F.sum(count)}, F.col(total), sides=exact)
+
+
+def _quotient(total: str, count: str, kind: DataType, frame: DataFrame) -> Column:
+    """An average from sum and count, to the last digit that Spark's own has."""
+    if not isinstance(kind, DecimalType):
+        return F.when(F.col(count) > 0, F.col(total) / F.col(count))
+    jvm = active_context()._jvm
+    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    divided = jvm.org.apache.spark.sql.catalyst.expressions.DecimalDivideWithOverflowCheck(
+        expressions.expression(F.col(total)._jc),
+        expressions.expression(F.col(count).cast("decimal(20,0)")._jc),
+        jvm.org.apache.spark.sql.types.DecimalType(kind.precision, kind.scale),
+        None,
+        not is_ansi(frame.sparkSession),
+    )
+    return F.when(F.col(count) > 0, _column(expressions.column(divided)))
+
+
+def is_ansi(spark: SparkSession) -> bool:
+    """Whether an overflow is an error."""
+    return spark.conf.get("spark.sql.ansi.enabled") == "true"
+
+
+def _type_of(frame: DataFrame, column: Column) -> DataType:
+    return frame.select(column.alias("x")).schema["x"].dataType
 
 
 def _variance(root: bool, sample: bool) -> Callable[..., Decomposed]:
@@ -175,8 +243,11 @@ def _merge_variance(left: Column, right: Column) -> Column:
     )
 
 
-def _count_distinct(name: str, arguments: list[Column]) -> Decomposed:
+def _count_distinct(name: str, arguments: list[Column], frame: DataFrame) -> Decomposed | None:
     part = f"{name}__d"
+    kinds = [_type_of(frame, argument) for argument in arguments]
+    if any(is_collated(kind) or contains(kind, (MapType,)) for kind in kinds):
+        return None  # Spark makes no sets of these
     value = arguments[0] if len(arguments) == 1 else F.struct(*arguments)
     if len(arguments) > 1:  # count(distinct a, b) passes over rows where one is null
         anything_null = F.lit(False)
@@ -210,7 +281,7 @@ def arrow_sum(plus: Plus, kind: DataType, *, checked: bool) -> Sum | None:
 
 
 _MAKERS: dict[str, Callable[..., Decomposed]] = {
-    "sum": _simple(F.sum, F.sum, _added),
+    "sum": _sum,
     "count": _simple(F.count, F.sum, _added),
     "min": _simple(F.min, F.min, F.least),
     "max": _simple(F.max, F.max, F.greatest),
@@ -229,7 +300,7 @@ _MAKERS: dict[str, Callable[..., Decomposed]] = {
 }
 
 
-def decompose_signed(name: str, column: Column, sign: Column) -> Decomposed:
+def decompose_signed(name: str, column: Column, sign: Column, frame: DataFrame) -> Decomposed:
     """One aggregate over rows that are added (``sign`` is 1) and taken back (-1)."""
     call = _function(column)
     function = "an expression" if call is None else call[0] + (" of distinct values" if call[2] else "")
@@ -241,27 +312,31 @@ def decompose_signed(name: str, column: Column, sign: Column) -> Decomposed:
         )
     argument = call[1][0]
     is_star = cast(Any, argument)._jc.node().getClass().getSimpleName() == "UnresolvedStar"
-    return maker(name, F.lit(1) if is_star else argument, sign)
+    return maker(name, F.lit(1) if is_star else argument, sign, frame)
 
 
-def _signed_count(name: str, argument: Column, sign: Column) -> Decomposed:
+def _signed_count(name: str, argument: Column, sign: Column, frame: DataFrame) -> Decomposed:
     part = f"{name}__n"
     return Decomposed({part: _known(argument, sign)}, {part: F.sum(part)}, F.col(part))
 
 
-def _signed_sum(name: str, argument: Column, sign: Column) -> Decomposed:
+def _signed_sum(name: str, argument: Column, sign: Column, frame: DataFrame) -> Decomposed:
     """With the number of values: the sum of none is null, also when there have been some."""
     total, count = f"{name}__s", f"{name}__n"
-    return Decomposed(
-        {total: F.sum(F.when(sign > 0, argument).otherwise(-argument)), count: _known(argument, sign)},
-        {total: F.sum(total), count: F.sum(count)},
-        F.when(F.col(count) > 0, F.col(total)),
-    )
+    # As what they are summed up as: the smallest number of a type has no negative in it.
+    kind = _type_of(frame, F.sum(argument))
+    summed = F.sum(F.when(sign > 0, argument).otherwise(-argument.cast(kind)))
+    if isinstance(kind, DecimalType):
+        parts = decimal_sum(total, count, kind, summed.cast(kind), _known(argument, sign))
+    else:
+        partial = {total: summed, count: _known(argument, sign)}
+        parts = Decomposed(partial, {total: F.sum(total), count: F.sum(count)}, F.col(total))
+    return replace(parts, result=F.when(F.col(count) > 0, F.col(total)), sides=None)
 
 
-def _signed_average(name: str, argument: Column, sign: Column) -> Decomposed:
-    summed = _signed_sum(name, argument, sign)
-    return Decomposed(summed.partial, summed.merge, summed.result / F.col(f"{name}__n"))
+def _signed_average(name: str, argument: Column, sign: Column, frame: DataFrame) -> Decomposed:
+    summed = _signed_sum(name, argument, sign, frame)
+    return replace(summed, result=_quotient(f"{name}__s", f"{name}__n", _type_of(frame, F.avg(argument)), frame))
 
 
 def _known(argument: Column, sign: Column) -> Column:
@@ -292,25 +367,58 @@ class Aggregation:
         self.groups = groups
         self.aggregates = aggregates
         parts = {
-            name: decompose(name, column, frame) if sign is None else decompose_signed(name, column, sign)
+            name: decompose(name, column, frame) if sign is None else decompose_signed(name, column, sign, frame)
             for name, column in aggregates.items()
         }
+        self._types = self._result_schema(frame)
         self.keeps_rows = any(part is None for part in parts.values())
         self._parts = {} if self.keeps_rows else {name: part for name, part in parts.items() if part is not None}
-        states = list(self._parts.values())
+        self._states = list(self._parts.values())
         if count_rows:
             rows = F.count(F.lit(1)) if sign is None else F.sum(sign)
-            states.append(Decomposed({ROWS: rows}, {ROWS: F.sum(ROWS)}, F.col(ROWS)))
-        self._partial = [column.alias(name) for part in states for name, column in part.partial.items()]
-        self.merges = [column.alias(name) for part in states for name, column in part.merge.items()]
-        self.plus = {name: plus for part in states for name, plus in (part.plus or {}).items()}
-        """How to add a partial's columns to others; empty if that cannot be said of all of them."""
-        if self.keeps_rows or any(part.plus is None for part in states):
-            self.plus = {}
-        self._types = self._result_schema(frame)
+            self._states.append(Decomposed({ROWS: rows}, {ROWS: F.sum(ROWS)}, F.col(ROWS)))
+        self._partial = [column.alias(name) for part in self._states for name, column in part.partial.items()]
         self._groups = Prepared(F.col(group) for group in groups)
-        self._added, self._merging = Prepared(self._partial), Prepared(self.merges)
+        self._added = Prepared(self._partial)
+        self.state = self.partial(frame).schema
+        """The columns of what is kept. Their types are those of a first batch's partials, and never change."""
+        self.merges = [] if self.keeps_rows else self._merges_of(self.partial(frame))
+        """How partials of a group become one."""
+        self.plus = {name: plus for part in self._states for name, plus in (part.plus or {}).items()}
+        """How to add a partial's columns to others; empty if that cannot be said of all of them."""
+        if self.keeps_rows or any(part.plus is None for part in self._states):
+            self.plus = {}
+        self._merging = Prepared(self.merges)
         self._results = Prepared([*(F.col(group) for group in groups), *self.results()])
+
+    def _merges_of(self, partials: DataFrame) -> list[Column]:
+        merges = {name: column for part in self._states for name, column in part.merge.items()}
+        named = [column.alias(name) for name, column in merges.items()]
+        kinds = partials.groupBy(*self.groups).agg(*named).schema
+        return [self._as_kept(name, column, kinds[name].dataType) for name, column in merges.items()]
+
+    def _as_kept(self, name: str, column: Column, kind: DataType) -> Column:
+        """What is merged is what was kept: a sum of decimals would get more digits with each addition."""
+        kept = self.state[name].dataType
+        return (column if kind.simpleString() == kept.simpleString() else column.cast(kept)).alias(name)
+
+    @property
+    def adds(self) -> bool:
+        """Whether :meth:`added` can be said."""
+        return not self.keeps_rows and all(part.plus is not None or part.sides is not None for part in self._states)
+
+    def added(self, one: Part, other: Part) -> list[Column]:
+        """Two partials of a group that stand side by side as one."""
+        sums: Columns = {}
+        for part in self._states:
+            sums |= {name: plus(one(name), other(name)) for name, plus in (part.plus or {}).items()}
+            sums |= part.sides(one, other) if part.sides is not None else {}
+        kinds = {name: self.state[name].dataType for name in sums}
+        nested = ArrayType | MapType | StructType
+        return [
+            (column if isinstance(kinds[name], nested) else column.cast(kinds[name])).alias(name)
+            for name, column in sums.items()
+        ]
 
     def _result_schema(self, frame: DataFrame) -> StructType:
         return frame.groupBy(*self.groups).agg(*self._named()).schema

@@ -14,12 +14,13 @@ from pyspark.sql.types import ArrayType, DataType, LongType, StructField, Struct
 
 from epochal.operators.keyed_rows import OUT, ROWS, KeyedCall
 from epochal.operators.keyed_state import KeyedFunction, Now, StateSpec, TimerKind
-from epochal.operators.keys import KEY, with_key
-from epochal.operators.versions import VERSION, VersionTable, reached, with_newest
+from epochal.operators.keys import KEY, check_keys, with_key
+from epochal.operators.versions import VERSION, VersionTable, reached, versions, with_newest
 from epochal.runtime.epoch_run import now_micros
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.observed import Metrics, Observed
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.stored_types import as_declared, check_storable, same_types
 from epochal.runtime.tables import materialise
 from epochal.runtime.task import MAX_WATERMARK
 
@@ -74,8 +75,13 @@ class ApplyInArrowOperator(Operator):
         """No timer is due before."""
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        key = with_key(frames[0], self._keys).schema[KEY].dataType
-        self._schemas = Schemas.of(key, self._schema, self._specs)
+        check_keys(frames[0], self._keys)
+        check_storable(frames[0].schema)
+        check_storable(self._schema, "schema: column")
+        key = with_key(frames[0], self._keys).schema[KEY]
+        schemas = self._schemas = Schemas.of(key.dataType, self._schema, self._specs)
+        check_storable(schemas.state, "state")
+        self.tables = {"state": versions(StructType([key, *schemas.stored]))}
         return {MAIN: frames[0].sparkSession.createDataFrame([], self._schema)}
 
     def on_start(self, ctx: OperatorContext) -> None:
@@ -149,7 +155,7 @@ class ApplyInArrowOperator(Operator):
         key, state = self._schemas.result[KEY].dataType, self._schemas.state
         kept_key, kept = frame.schema[KEY].dataType, frame.schema["state"].dataType
         assert isinstance(kept, StructType)
-        if kept_key.simpleString() != key.simpleString():
+        if not same_types(kept_key, key):
             raise PipelineError(
                 f"operator {name!r}: its keys are {key.simpleString()} now, and its state was kept by "
                 f"{kept_key.simpleString()}: use another name for the new operator"
@@ -159,13 +165,15 @@ class ApplyInArrowOperator(Operator):
             if field.name not in kept.names:
                 fields.append(F.lit(None).cast(field.dataType).alias(field.name))
                 continue
-            if (before := kept[field.name].dataType.simpleString()) != field.dataType.simpleString():
+            before = kept[field.name].dataType
+            if not same_types(before, field.dataType):
                 raise PipelineError(
                     f"operator {name!r}: state {field.name!r} is {field.dataType.simpleString()} now, and the restored "
-                    f"epoch has it as {before}: use another name for the new state"
+                    f"epoch has it as {before.simpleString()}: use another name for the new state"
                 )
-            fields.append(F.col("state")[field.name].alias(field.name))
-        return frame if kept.names == state.names else frame.withColumn("state", F.struct(*fields))
+            fields.append(F.col("state")[field.name].cast(field.dataType).alias(field.name))
+        with_state = frame if kept.names == state.names else frame.withColumn("state", F.struct(*fields))
+        return as_declared(with_state, self.tables["state"], table=f"{name}-state")
 
 
 def state_type(spec: StateSpec) -> DataType:

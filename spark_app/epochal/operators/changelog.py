@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from epochal.operators.aggregates import ROWS, Aggregation
-from epochal.operators.keys import KEY, key_columns, with_key
-from epochal.operators.versions import STORED, VERSION, VersionTable, with_newest
+from epochal.operators.keys import KEY, check_keys, key_columns, with_key
+from epochal.operators.versions import STORED, VERSION, VersionTable, versions, with_newest
 from epochal.runtime.epoch_run import now_micros
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.operator import MAIN, ROW_KIND, Operator, OperatorContext
@@ -34,7 +34,8 @@ class ChangelogAggregateOperator(Operator):
         self._table: VersionTable | None = None
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._table = VersionTable(ctx.table_manager.keyed_time_table("keys", partitioned_by=[KEY]))
+        table = ctx.table_manager.keyed_time_table("keys", self.tables["keys"], partitioned_by=[KEY])
+        self._table = VersionTable(table)
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         assert self._table is not None
@@ -54,6 +55,7 @@ class ChangelogAggregateOperator(Operator):
             )
         if self._retractions and ROW_KIND in (*self._keys, *self._aggregates):
             raise PipelineError(f"the column {ROW_KIND!r} is added by retractions=True: use another name")
+        check_keys(frame, self._keys)
         aggregation = self._aggregation = Aggregation(
             [KEY],
             self._aggregates,
@@ -66,8 +68,8 @@ class ChangelogAggregateOperator(Operator):
                 "with retractions only aggregates are possible whose partials can be merged: "
                 "sum, count, min, max, avg, the standard deviations and variances, count_distinct, bool_and, bool_or"
             )
-        partial = aggregation.partial(with_key(frame, self._keys))
-        self._parts = partial.drop(KEY).schema
+        self.tables = {"keys": versions(aggregation.state)}
+        self._parts = StructType([field for field in aggregation.state if field.name != KEY])
         return {MAIN: self._result(aggregation, self._changed(aggregation, frame, None))}
 
     def _changed(self, aggregation: Aggregation, frame: DataFrame, state: DataFrame | None) -> DataFrame:

@@ -8,12 +8,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from epochal.operators.bounds import before
-from epochal.operators.keys import KEY, check_columns, check_looked_up, key_of
+from epochal.operators.keys import KEY, check_keys, check_looked_up, key_of
 from epochal.runtime.latest_files import later_than
 from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.observed import Metrics, Observed, micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
 from epochal.runtime.prepared import Prepared
+from epochal.runtime.stored_types import check_storable
 from epochal.runtime.tables import run_metrics
 
 TIME = "__time"
@@ -71,11 +72,13 @@ class DeduplicateOperator(Operator):
         self._table.expire(before=watermark - self._within)
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        check_columns(frames[0], self._keys)
+        check_keys(frames[0], self._keys)
+        check_storable(frames[0].schema)
         check_looked_up(frames[0], self._keys)
         time = micros(F.col(self._event_time)).alias(TIME)
         arrival = F.monotonically_increasing_id().alias(_ARRIVAL)
         self._columns = Prepared([F.col("*"), key_of(self._keys), time, arrival])
         key = self._columns.select(frames[0]).schema[KEY]
         self._state = StructType([key, StructField(TIME, LongType())])
+        self.tables = {"times": self._state}
         return {MAIN: frames[0]}

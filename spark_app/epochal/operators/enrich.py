@@ -11,6 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from epochal.operators.enrich_rows import ERROR, EnrichCall, OnError
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.stored_types import check_storable
 
 FAILED = "failed"
 _ERROR = "__error"
@@ -71,6 +72,8 @@ class EnrichOperator(Operator):
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         frame = frames[0]
+        check_storable(frame.schema)
+        check_storable(self._schema, "schema: column")
         both = sorted(set(self._schema.names) & set(frame.columns))
         if both:
             raise PipelineError(f"the input has the columns {', '.join(both)} already: give the new ones other names")

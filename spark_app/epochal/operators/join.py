@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from epochal.operators.bounds import append_on_time, at_least, before
-from epochal.operators.keys import KEY, as_they_came, check_sides, join_key, key_columns
+from epochal.operators.keys import KEY, as_they_came, check_sides, join_key, key_columns, without_nulls
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.observed import micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
@@ -56,7 +56,8 @@ class IntervalJoinOperator(Operator):
         self._tables: list[KeyedTimeTable] = []
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._tables = [ctx.table_manager.keyed_time_table(side, partitioned_by=[KEY]) for side in SIDES]
+        tables = ctx.table_manager
+        self._tables = [tables.keyed_time_table(side, self.tables[side], partitioned_by=[KEY]) for side in SIDES]
 
     def prepare(self, frame: DataFrame, ctx: OperatorContext, channel: int, *, small: bool) -> Run:
         return self._tables[channel].computed(self._keyed(frame, channel).repartition(KEY), self._time_columns[channel])
@@ -110,13 +111,15 @@ class IntervalJoinOperator(Operator):
         names = [[F.col(field.name) for field in fields] for fields in types]
         self._inputs = [Prepared([*names[side], join_key(self._keys, side=side)]) for side in (0, 1)]
         self._output = Prepared([*key_columns(self._keys), *names[0], *names[1]])
-        joined = self._joined(self._keyed(frames[0], 0), self._keyed(frames[1], 1))
+        keyed = [self._keyed(frame, side) for side, frame in enumerate(frames)]
+        self.tables = {side: frame.schema for side, frame in zip(SIDES, keyed, strict=True)}
+        joined = self._joined(keyed[0], keyed[1])
         return {MAIN: joined, **dict(zip(LATE_SIDES, frames, strict=True))}
 
     def _keyed(self, frame: DataFrame, channel: int) -> DataFrame:
         """With the keys as one column. A row without a key or a time has no partner; it counts if its side is outer
         and it has a time."""
-        known = frame.dropna(subset=[self._times[channel], *(() if self._outer[channel] else self._keys)])
+        known = without_nulls(frame, [self._times[channel], *(() if self._outer[channel] else self._keys)])
         return self._inputs[channel].select(known)
 
     def _joined(self, left: DataFrame, right: DataFrame) -> DataFrame:

@@ -151,22 +151,33 @@ class ListState(_Held):
         return self._entries or None, self._entries
 
 
+_NAN = float("nan")
+
+
+def _one_key(key: Any) -> Any:
+    """A map's key as Spark has it: there is one not-a-number, which Python does not find to be itself, and one zero."""
+    if not isinstance(key, float):
+        return key
+    return _NAN if key != key else key + 0.0
+
+
 class MapState(_Held, MutableMapping[Any, Any]):
     """A map; used like a dict."""
 
     def __init__(self, spec: StateSpec, now: int, stored: list[dict[str, Any]] | None) -> None:
         super().__init__(spec, now)
-        self._entries = {entry["key"]: entry for entry in stored or () if self._alive(entry)}
+        self._entries = {_one_key(entry["key"]): entry for entry in stored or () if self._alive(entry)}
 
     def __getitem__(self, key: Any) -> Any:
-        return self._entries[key]["value"]
+        return self._entries[_one_key(key)]["value"]
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        key = _one_key(key)
         self._entries[key] = {"key": key, "value": value, "expires": self._expires}
         self.changed = True
 
     def __delitem__(self, key: Any) -> None:
-        del self._entries[key]
+        del self._entries[_one_key(key)]
         self.changed = True
 
     def __iter__(self) -> Iterator[Any]:

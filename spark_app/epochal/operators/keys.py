@@ -10,12 +10,17 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import GeographyType, GeometryType, MapType, StructType, VariantType
 
 from epochal.protocol.documents import LATEST_KEY
 from epochal.runtime.errors import PipelineError
+from epochal.runtime.stored_types import check_storable, contains, is_collated
 
 KEY = LATEST_KEY
 _ALONE = "__alone"
+
+NO_KEYS = (MapType, VariantType, GeometryType, GeographyType)
+"""Types that Spark cannot tell equal values of by hash and order."""
 
 
 def key_of(keys: list[str]) -> Column:
@@ -55,14 +60,33 @@ def check_columns(frame: DataFrame, columns: Iterable[str], *, of: str = "the st
         raise PipelineError(f"{of} has no column {', '.join(map(repr, missing))}; it has {', '.join(frame.columns)}")
 
 
+def check_keys(frame: DataFrame, keys: Iterable[str], *, of: str = "the stream") -> None:
+    """The keys are there, and can be: what is equal must be found to be, by its hash and by its order."""
+    keys = list(keys)
+    check_columns(frame, keys, of=of)
+    for key in keys:
+        kind = frame.schema[key].dataType
+        if contains(kind, NO_KEYS):
+            raise PipelineError(
+                f"key {key!r} is a {kind.simpleString()}, which cannot be a key: use a part of it, "
+                "or a text that is the same where it is, such as to_json of it"
+            )
+    check_storable(StructType([frame.schema[key] for key in keys]), "key")
+
+
+def without_nulls(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
+    """Rows where none of these is null. Spark's ``dropna`` takes not-a-number for null, too."""
+    return frame.where(reduce(lambda one, other: one & other, [F.col(column).isNotNull() for column in columns]))
+
+
 def check_looked_up(frame: DataFrame, keys: Iterable[str]) -> None:
     """Keys that are looked up are found by their bytes."""
     for key in keys:
-        kind = frame.schema[key].dataType.simpleString()
-        if " collate " in kind:
+        kind = frame.schema[key].dataType
+        if is_collated(kind):
             raise PipelineError(
-                f"key {key!r} is a {kind}, and equal keys may differ in their letters: group by what they have in "
-                f"common, such as lower({key}), as a plain string"
+                f"key {key!r} is a {kind.simpleString()}, and equal keys may differ in their letters: "
+                f"group by what they have in common, such as lower({key}), as a plain string"
             )
 
 
@@ -76,7 +100,7 @@ def check_new_columns(frame: DataFrame, columns: Iterable[str]) -> None:
 def check_sides(left: DataFrame, right: DataFrame, keys: Iterable[str], *, names: tuple[str, str]) -> None:
     """The two sides of a join share their keys, of the same types, and no other column."""
     for frame, name in zip((left, right), names, strict=True):
-        check_columns(frame, keys, of=name)
+        check_keys(frame, keys, of=name)
     for key in keys:
         types = [frame.schema[key].dataType.simpleString() for frame in (left, right)]
         if types[0] != types[1]:

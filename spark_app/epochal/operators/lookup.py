@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.operators.keys import KEY, check_sides, with_key
+from epochal.operators.keys import KEY, check_sides, with_key, without_nulls
 from epochal.runtime.errors import PipelineError, told
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
 from epochal.runtime.tables import Run
@@ -90,7 +90,7 @@ class LookupOperator(Operator):
 
     def _keyed(self, table: DataFrame) -> DataFrame:
         """With the keys as one column. A row without a key has no partner, as in any join."""
-        return with_key(table.dropna(subset=self._keys), self._keys).drop(*self._keys)
+        return with_key(without_nulls(table, self._keys), self._keys).drop(*self._keys)
 
     def _enriched(self, frame: DataFrame, table: DataFrame, *, small: bool) -> DataFrame:
         rows = with_key(frame, self._keys)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from epochal.operators.aggregates import ROWS, Aggregation, simple_part
 from epochal.operators.bounds import at_least, before
-from epochal.operators.keys import KEY, check_columns, key_columns, with_key
+from epochal.operators.keys import KEY, check_keys, key_columns, with_key
 from epochal.operators.panes import END, START
 from epochal.operators.window import LATE
 from epochal.runtime.observed import Metrics, micros
@@ -53,7 +53,7 @@ class SessionWindowOperator(Operator):
         """Whether the last batch had more pieces than one task takes at a time."""
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._table = ctx.table_manager.keyed_time_table("sessions", partitioned_by=[KEY])
+        self._table = ctx.table_manager.keyed_time_table("sessions", self.tables["sessions"], partitioned_by=[KEY])
 
     @property
     def counts_input(self) -> bool:
@@ -158,11 +158,12 @@ class SessionWindowOperator(Operator):
         return watermark
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        check_columns(frames[0], self._keys)
+        check_keys(frames[0], self._keys)
         rows = self._stretched(frames[0])
         spans = {FIRST: F.min(self._time), LAST: F.max(self._time)}
         aggregation = Aggregation([KEY, NUMBER], self._aggregates | spans, rows, count_rows=True)
         self._aggregation = aggregation
+        self.tables = {"sessions": self._rows(frames[0]).schema if aggregation.keeps_rows else aggregation.state}
         first, last = self._part(FIRST), self._part(LAST)
         metrics = {"rows": F.count(F.lit(1)), "min_time": F.min(last), "max_time": F.max(last), "first": F.min(first)}
         if not aggregation.keeps_rows:

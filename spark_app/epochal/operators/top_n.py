@@ -5,12 +5,12 @@ Rows that the given order leaves equal are ordered by their other columns, so th
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, MapType, VariantType
 
 from epochal.operators.bounds import append_on_time, at_least, before
-from epochal.operators.keys import KEY, check_columns, check_new_columns, with_key
+from epochal.operators.keys import KEY, check_keys, check_new_columns, with_key
 from epochal.runtime.observed import micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.stored_types import has_order
 from epochal.runtime.tables import KeyedTimeTable, union
 
 RANK = "rank"
@@ -22,7 +22,7 @@ class Ranking:
 
     def __init__(self, n: int, order_by: list[Column], frame: DataFrame) -> None:
         self._n = n
-        others = [F.col(field.name) for field in frame.schema.fields if _has_order(field.dataType)]
+        others = [F.col(field.name) for field in frame.schema.fields if has_order(field.dataType)]
         self._order = [*order_by, *others]
 
     def best(self, rows: DataFrame) -> DataFrame:
@@ -32,11 +32,6 @@ class Ranking:
 
     def kept(self, rows: DataFrame) -> DataFrame:
         return self.best(rows).drop(RANK)
-
-
-def _has_order(kind: DataType) -> bool:
-    text = kind.simpleString()
-    return MapType.typeName() not in text and VariantType.typeName() not in text
 
 
 class TopNOperator(Operator):
@@ -54,7 +49,7 @@ class TopNOperator(Operator):
         self._table: KeyedTimeTable | None = None
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._table = ctx.table_manager.keyed_time_table("rows", partitioned_by=[KEY])
+        self._table = ctx.table_manager.keyed_time_table("rows", self.tables["rows"], partitioned_by=[KEY])
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         assert self._table is not None
@@ -75,7 +70,8 @@ class TopNOperator(Operator):
         self._table.expire(before=watermark)
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        check_columns(frames[0], self._per)
+        check_keys(frames[0], self._per)
+        self.tables = {"rows": self._keyed(frames[0]).schema}
         check_new_columns(frames[0], [RANK])
         self._ranking = Ranking(self._n, self._order_by, frames[0])
         return {MAIN: self._ranking.best(self._keyed(frames[0])).drop(KEY)}
@@ -102,7 +98,7 @@ class RunningTopNOperator(Operator):
         self._table: KeyedTimeTable | None = None
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._table = ctx.table_manager.keyed_time_table("rows", partitioned_by=[KEY])
+        self._table = ctx.table_manager.keyed_time_table("rows", self.tables["rows"], partitioned_by=[KEY])
 
     def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
         assert self._table is not None
@@ -128,7 +124,8 @@ class RunningTopNOperator(Operator):
             self._table.merge_small(self._ranking.kept)
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        check_columns(frames[0], self._keys)
+        check_keys(frames[0], self._keys)
+        self.tables = {"rows": with_key(frames[0], self._keys).schema}
         check_new_columns(frames[0], [RANK])
         self._ranking = Ranking(self._n, self._order_by, frames[0])
         return {MAIN: self._result(with_key(frames[0], self._keys))}

@@ -48,6 +48,12 @@ class VersionTable:
         self._table.merge_small(newest, oldest=lambda state: newest(state).where(~gone))
 
 
+def versions(state: StructType) -> StructType:
+    """What a table of versions holds, given the key and its state."""
+    others = [field for field in state if field.name != KEY]
+    return StructType([state[KEY], StructField(VERSION, LongType()), *others])
+
+
 def with_newest(keys: DataFrame, state: DataFrame | None, schema: StructType) -> DataFrame:
     """Keys, and what else there is of each, with the newest version of their state (``schema``) as ``stored``; null if
     there is none. The keys are hashed, and the state goes past them."""

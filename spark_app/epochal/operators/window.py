@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from epochal.operators.aggregates import ROWS, Aggregation
+from epochal.operators.keys import check_keys
 from epochal.operators.panes import PANE, Panes, after, pane_time
 from epochal.runtime.observed import Metrics, micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
@@ -52,7 +53,9 @@ class WindowOperator(Operator):
         self._metrics = Metrics(rows | {"input": F.sum(ROWS), "newest": F.max(_NEWEST), "untimed": untimed})
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._table = ctx.table_manager.keyed_time_table("panes", partitioned_by=[PANE, *self._keys])
+        self._table = ctx.table_manager.keyed_time_table(
+            "panes", self.tables["panes"], partitioned_by=[PANE, *self._keys]
+        )
 
     @property
     def counts_input(self) -> bool:
@@ -118,8 +121,10 @@ class WindowOperator(Operator):
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         """Empty frames of what comes out."""
+        check_keys(frames[0], self._keys)
         paned = self._paned(frames[0])
         aggregation = self._aggregation = Aggregation([PANE, *self._keys], self._aggregates, paned, count_rows=True)
+        self.tables = {"panes": aggregation.state}
         if not aggregation.keeps_rows:
             groups = [self._pane.alias(PANE), *(F.col(key) for key in self._keys)]
             self._partial = aggregation.partial_of(groups, self._newest)

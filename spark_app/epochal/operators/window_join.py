@@ -4,7 +4,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from epochal.operators.join import LATE_SIDES, OUTER, SIDES
-from epochal.operators.keys import KEY, as_they_came, check_new_columns, check_sides, key_columns, with_join_key
+from epochal.operators.keys import (
+    KEY,
+    as_they_came,
+    check_new_columns,
+    check_sides,
+    key_columns,
+    with_join_key,
+    without_nulls,
+)
 from epochal.operators.panes import END, PANE, START, Panes, after, pane_time
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
 from epochal.runtime.tables import KeyedTimeTable, Run
@@ -31,7 +39,8 @@ class WindowJoinOperator(Operator):
         self._empty: list[DataFrame] = []
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._tables = [ctx.table_manager.keyed_time_table(side, partitioned_by=[KEY]) for side in SIDES]
+        tables = ctx.table_manager
+        self._tables = [tables.keyed_time_table(side, self.tables[side], partitioned_by=[KEY]) for side in SIDES]
 
     def prepare(self, frame: DataFrame, ctx: OperatorContext, channel: int, *, small: bool) -> Run:
         return self._tables[channel].computed(self._keyed(frame, channel).repartition(KEY), self._pane_time)
@@ -69,6 +78,7 @@ class WindowJoinOperator(Operator):
             check_new_columns(frame, (START, END))
         check_sides(frames[0], frames[1], self._keys, names=("the left stream", "the right stream"))
         self._empty = [self._keyed(frame, side) for side, frame in enumerate(frames)]
+        self.tables = {side: frame.schema for side, frame in zip(SIDES, self._empty, strict=True)}
         joined = self._closed(self._empty[0], self._empty[1], range(0))
         return {MAIN: joined, **dict(zip(LATE_SIDES, frames, strict=True))}
 
@@ -78,7 +88,7 @@ class WindowJoinOperator(Operator):
 
     def _keyed(self, frame: DataFrame, channel: int) -> DataFrame:
         outer = OUTER[self._how][channel]
-        known = frame.dropna(subset=[self._event_times[channel], *(() if outer else self._keys)])
+        known = without_nulls(frame, [self._event_times[channel], *(() if outer else self._keys)])
         paned = known.withColumn(PANE, self._panes.of(self._event_times[channel]))
         return with_join_key(paned, self._keys, side=channel, more=[F.col(PANE)])
 

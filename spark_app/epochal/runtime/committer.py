@@ -1,6 +1,9 @@
 """Sinks make a published epoch's rows visible: in one way, by the driver that published it or by a later one."""
 
+import functools
 from collections.abc import Callable, Mapping
+
+from pyspark.sql.types import StructType
 
 from epochal.protocol.documents import AT_END, COMMITTED_TABLES, PENDING, CommitRecord, Manifest
 from epochal.protocol.epochs import Generation
@@ -10,6 +13,7 @@ from epochal.protocol.store import Store
 from epochal.runtime.errors import DamagedStateError, OperatorError, PipelineError
 from epochal.runtime.operator import SinkOperator
 from epochal.runtime.persistence import Persistence
+from epochal.runtime.stored_types import with_types_of
 from epochal.runtime.tables import Run, union
 from epochal.runtime.task import Task
 
@@ -95,7 +99,9 @@ class Committer:
         read: list[Run] = []
         try:
             if held is None and sink.needs_frame:
-                read = [self._persistence.read(run, manifest.epoch).hold() for run in stored]
+                kinds = sink.tables.get(PENDING, StructType())
+                declared = functools.partial(with_types_of, schema=kinds)
+                read = [self._persistence.read(run, manifest.epoch, declared=declared).hold() for run in stored]
             frame = union(run.frame for run in held or read) if sink.needs_frame else None
             sink.commit(manifest.epoch, frame, [part.object for part in parts], task.context)
         except DamagedStateError:

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from epochal.protocol.documents import PENDING
 from epochal.protocol.paths import check_label
 from epochal.runtime.errors import OperatorError, PipelineError, UnavailableError, told
 from epochal.runtime.operator import MAIN, ROW_KIND, Operator, SinkOperator
 from epochal.runtime.sink_contract import check_sink
 from epochal.runtime.source import SourceSpec
+from epochal.runtime.stored_types import check_storable
 
 SINK = "sink"
 """The kind of nodes that end a stream."""
@@ -105,7 +107,9 @@ class Graph:
             frames = [spark.createDataFrame([], schemas[source.node][source.port]) for source in node.inputs]
             if node.operator is not None and not node.operator.takes_changelog:
                 _refuse_changelog(frames)
-            return {port: frame.schema for port, frame in node.schema_of(frames).items()}
+            outputs = {port: frame.schema for port, frame in node.schema_of(frames).items()}
+            _check_tables(node, frames)
+            return outputs
         except PipelineError as error:
             raise PipelineError(f"operator {node.name!r}: {error}") from error
         except UnavailableError as error:
@@ -123,6 +127,14 @@ class Graph:
 
     def edges(self) -> list[tuple[str, str]]:
         return [(source.node, node.name) for node in self.nodes.values() for source in node.inputs]
+
+
+def _check_tables(node: Node, frames: list[DataFrame]) -> None:
+    """What cannot be stored is told now, and not by the first checkpoint."""
+    if isinstance(node.operator, SinkOperator):
+        node.operator.tables = {PENDING: frames[0].schema}
+    for schema in node.operator.tables.values() if node.operator is not None else ():
+        check_storable(schema)
 
 
 def _refuse_changelog(frames: list[DataFrame]) -> None:

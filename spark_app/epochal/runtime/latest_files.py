@@ -20,6 +20,7 @@ from pyspark import TaskContext
 
 from epochal.runtime.errors import NOT_HERE
 from epochal.runtime.one_row import one_row
+from epochal.runtime.parquet import nullable, with_nulls
 
 HASH = "__hash"
 """The column that files are sorted by."""
@@ -29,6 +30,9 @@ PARTITION = "__partition"
 
 SLICE = 1 << 20
 """Rows of a record batch, at most: what has to be in memory at once, of each column."""
+
+SLICE_BYTES = 256 * 1024 * 1024
+"""The same of rows that are large: so many bytes are enough. Arrow's strings end at 2 GB."""
 
 OLDER = "__older_"
 """Begins the names of what was found of a key, beside what a batch has of it."""
@@ -206,10 +210,12 @@ def _on_time(batches: Batches, time: str, late: int | None) -> Batches:
 def _spooled(batches: Batches, path: Path) -> list[pa.RecordBatch]:
     """All rows: those of more than a slice are in a file that is mapped, and gone with the last of them."""
     held: list[pa.RecordBatch] = []
+    enough = _Slice()
     for batch in batches:
         if batch.num_rows:
             held.append(batch)
-        if sum(one.num_rows for one in held) > SLICE:
+            enough.add(batch)
+        if enough:
             break
     else:
         return held
@@ -284,8 +290,7 @@ class _Writer:
 
     def add(self, batch: pa.RecordBatch) -> None:
         # Runs that come from different plans are merged: what one of them says can never be null, another may not.
-        columns = [column.cast(_nullable(column.type)) for column in batch.columns]
-        batch = pa.RecordBatch.from_arrays(columns, batch.schema.names)
+        batch = with_nulls(batch)
         if self._writer is None:
             self._writer = pa.ipc.new_file(str(self._partial), batch.schema)
         if batch.num_rows:
@@ -301,16 +306,6 @@ class _Writer:
             self._partial.rename(self._path)
         else:
             self._partial.unlink()
-
-
-def _nullable(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_nullable(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
-    return kind
 
 
 def _open(place: Place, runs: Sequence[int]) -> list[pa.RecordBatch]:
@@ -341,15 +336,29 @@ def _at_home(batches: Batches) -> Batches:
 def _sorted_slices(batches: Batches) -> Batches:
     """Rows by the slice, each slice sorted by hash."""
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    enough = _Slice()
     for batch in batches:
         waiting.append(batch)
-        rows += batch.num_rows
-        if rows >= SLICE:
+        enough.add(batch)
+        if enough:
             yield _sorted(waiting)
-            waiting, rows = [], 0
-    if rows:
+            waiting, enough = [], _Slice()
+    if enough.rows:
         yield _sorted(waiting)
+
+
+class _Slice:
+    """True when there is as much as is to be in memory at once."""
+
+    def __init__(self) -> None:
+        self.rows = self._size = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows
+        self._size += batch.nbytes
+
+    def __bool__(self) -> bool:
+        return self.rows >= SLICE or self._size >= SLICE_BYTES
 
 
 def _sorted(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -425,7 +434,7 @@ def _find(
 
 
 def same_values(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which values are the same, null being the same as null and not-a-number as itself."""
+    """Which values are one key to Spark: null is the same as null, not-a-number as itself, and zero as minus zero."""
     kind = one.type
     if pa.types.is_null(kind):
         return np.ones(len(one), bool)
@@ -435,14 +444,26 @@ def same_values(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
             same &= same_values(pc.struct_field(one, number), pc.struct_field(other, number))
         return same  # type: ignore[no-any-return]
     if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
-        # A text tells not-a-number from nothing, and is equal to itself.
-        return np.array([repr(a) == repr(b) for a, b in zip(one.to_pylist(), other.to_pylist(), strict=True)], bool)
-    if pa.types.is_floating(kind):
-        bits = pa.int64() if pa.types.is_float64(kind) else pa.int32()
-        one, other = one.view(bits), other.view(bits)
+        return np.array([_text(a) == _text(b) for a, b in zip(one.to_pylist(), other.to_pylist(), strict=True)], bool)
     equal = pc.fill_null(pc.equal(one, other), False)
+    if pa.types.is_floating(kind):
+        equal = pc.or_(equal, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
     both_null = pc.and_(one.is_null(), other.is_null())
     return pc.or_(equal, both_null).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _text(value: Any) -> str:
+    """A text that is the same where the values of keys are. It tells not-a-number from nothing, and is equal to
+    itself."""
+    match value:
+        case float():
+            return repr(value + 0.0)  # minus zero becomes zero
+        case list():
+            return f"[{','.join(map(_text, value))}]"
+        case dict():
+            return f"{{{','.join(f'{name}:{_text(one)}' for name, one in value.items())}}}"
+        case _:
+            return repr(value)
 
 
 # --- merging ---
@@ -451,7 +472,7 @@ def same_values(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
 def merged(segments: list[pa.RecordBatch], key: str) -> Batches:
     """The newest row of each key, of segments that are sorted by hash, the newest first. Goes by ranges of the hash, so
     that few rows are in memory at once."""
-    bounds = _bounds(sum(segment.num_rows for segment in segments))
+    bounds = _bounds(sum(one.num_rows for one in segments), sum(one.nbytes for one in segments))
     starts = [np.append(np.searchsorted(_hashes(segment), bounds), segment.num_rows) for segment in segments]
     for number in range(len(bounds)):
         pieces = [
@@ -463,9 +484,9 @@ def merged(segments: list[pa.RecordBatch], key: str) -> Batches:
             yield _newest(pieces, key)
 
 
-def _bounds(rows: int) -> Indexes:
-    """Where ranges of so many rows begin: hashes are spread evenly over all whole numbers."""
-    ranges = max(1, -(-rows // SLICE))
+def _bounds(rows: int, size: int) -> Indexes:
+    """Where ranges of a slice's rows begin: hashes are spread evenly over all whole numbers."""
+    ranges = max(1, -(-rows // SLICE), -(-size // SLICE_BYTES))
     return np.array([-(2**63) + (2**64 // ranges) * number for number in range(ranges)], np.int64)
 
 
@@ -497,8 +518,8 @@ def _repeated_keys(keys: pa.Array, order: Indexes, again: npt.NDArray[np.bool_])
     seen: set[str] = set()
     for place in np.nonzero(again)[0]:
         if not again[place - 1]:
-            seen = {repr(keys[order[place - 1]].as_py())}
-        own = repr(keys[order[place]].as_py())
+            seen = {_text(keys[order[place - 1]].as_py())}
+        own = _text(keys[order[place]].as_py())
         repeated[place] = own in seen
         seen.add(own)
     return repeated
@@ -525,7 +546,7 @@ def greatest(one: pa.Array, other: pa.Array) -> pa.Array:
 
 def united(one: pa.ListArray, other: pa.ListArray) -> pa.ListArray:
     """The values of either list, each once. Lists have no value twice and no nulls; null is a list without values."""
-    kind = _nullable(other.type)
+    kind = nullable(other.type)
     values = pa.concat_arrays([one.cast(kind).flatten(), other.cast(kind).flatten()])
     if len(other) == 1:
         values = values.unique()
@@ -551,7 +572,7 @@ def greatest_struct(one: pa.Array, other: pa.Array) -> pa.Array:
 
 def _chosen(one: pa.Array, other: pa.Array, first: Callable[[pa.Array, pa.Array], pa.Array]) -> pa.Array:
     """The other's values where ``first`` says that they come first, or there are none of the one's."""
-    kind = _nullable(other.type)
+    kind = nullable(other.type)
     others = pc.and_(pc.or_(first(other, one), one.is_null()), other.is_valid()).to_numpy(zero_copy_only=False)
     places = np.arange(len(one)) + np.where(others, len(one), 0)
     return pa.concat_arrays([one.cast(kind), other.cast(kind)]).take(pa.array(places))

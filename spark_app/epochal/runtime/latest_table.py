@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import Row, StructField, StructType
 
 from epochal.protocol.documents import LATEST_KEY as KEY
-from epochal.runtime.errors import PipelineError, lost_state
+from epochal.runtime.errors import lost_state
 from epochal.runtime.homes import Homes, find_homes
 from epochal.runtime.latest_files import (
     HASH,
@@ -40,6 +40,7 @@ from epochal.runtime.latest_files import (
 )
 from epochal.runtime.observed import Metrics
 from epochal.runtime.prepared import Prepared
+from epochal.runtime.stored_types import as_declared
 from epochal.runtime.tables import MERGE_AT, Run, earliest, latest, replicas, run_metrics, tier
 
 STATE_DIR = "spark.epochal.stateDir"
@@ -242,18 +243,9 @@ class LatestTable:
 
     def load(self, frame: DataFrame) -> LatestRun:
         """Add a run that the store has. It stands after those that were added before."""
-        self._check(frame.schema)
         number = next(self._numbers)
-        rows = self._file(number, frame)
+        rows = self._file(number, as_declared(frame, self._schema, table=self.name))
         return self._add(number, Run(self.homes.alone, rows=rows), self._copied(number))
-
-    def _check(self, stored: StructType) -> None:
-        had, wanted = ({field.name: field.dataType.simpleString() for field in one} for one in (stored, self._schema))
-        if had != wanted:
-            raise PipelineError(
-                f"table {self.name!r}: the restored epoch has {_told(had)}, and the operator keeps {_told(wanted)}: "
-                "give the changed operator another name, or set allowEmptyStart to drop that state"
-            )
 
     def expire(self, before: int) -> None:
         """Drop the runs all of whose rows are older."""
@@ -313,7 +305,3 @@ class LatestTable:
     def frame(self, runs: list[int]) -> DataFrame:
         """The rows of runs (oldest first), the latest of each key."""
         return self.homes.alone.mapInArrow(reading(self._place, runs[::-1], KEY, lambda batches: batches), self._schema)
-
-
-def _told(columns: dict[str, str]) -> str:
-    return ", ".join(f"{name.removeprefix('__')} ({kind})" for name, kind in columns.items())

@@ -1,10 +1,12 @@
 """What an operator is: the contract that the built-in ones and those of users share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.runtime.pending import PendingRows
@@ -75,6 +77,10 @@ class Operator:
     Keep state only in the tables of ``ctx.table_manager``, or move it there in :meth:`handle_checkpoint`: an attribute
     is gone after a restart. Tables are asked for in :meth:`on_start`, by name.
     """
+
+    tables: Mapping[str, StructType] = MappingProxyType({})
+    """What each table holds, by name: set in ``schema_of``, once the input is known, and given to the table manager. It
+    is checked before anything runs whether all of it can be stored."""
 
     takes_changelog = True
     """Whether rows that take others back may come. Who counts each row as one more cannot take them."""

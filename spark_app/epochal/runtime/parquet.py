@@ -39,12 +39,34 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     gathered: list[pa.RecordBatch] = []
     for batch in batches:
         if batch.num_rows:
-            gathered.append(batch)
+            gathered.append(with_nulls(batch))
         if sum(one.num_rows for one in gathered) >= GROUP_ROWS or sum(one.nbytes for one in gathered) >= GROUP_BYTES:
             yield pa.Table.from_batches(gathered)
             gathered = []
     if gathered:
         yield pa.Table.from_batches(gathered)
+
+
+def with_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a schema that allows nulls everywhere. What one plan says can never be null, another may not; and of a
+    variant that is null its parts are, which it says cannot be."""
+    columns = [column.cast(nullable(column.type)) for column in batch.columns]
+    fields = [
+        pa.field(field.name, column.type, metadata=field.metadata)
+        for field, column in zip(batch.schema, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def nullable(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        # A field's metadata tells a variant from a struct of the same parts.
+        return pa.struct([pa.field(one.name, nullable(one.type), metadata=one.metadata) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(nullable(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(nullable(kind.key_type), nullable(kind.item_type))
+    return kind
 
 
 def _repeats(column: pa.ChunkedArray) -> bool:

@@ -27,7 +27,7 @@ from epochal.runtime.one_row import one_row
 from epochal.runtime.packed import MANY, unpacked
 from epochal.runtime.parquet import as_parquet
 from epochal.runtime.state_objects import check_part, read_part, schema_of
-from epochal.runtime.table_manager import LoadRun, RestoreRun
+from epochal.runtime.table_manager import Declared, LoadRun, RestoreRun
 from epochal.runtime.tables import Run, earliest, latest, union
 
 TASK_ROWS = 500_000
@@ -97,14 +97,20 @@ class Persistence:
         rows, packed = sum(run.rows for run in runs), sum(run.packed or 0 for run in runs)
         return 1 if rows < MANY else max(cores, packed // TASK_BYTES if packed else rows // TASK_ROWS)
 
-    def read(self, stored: StoredRun, epoch: Epoch, partitioned_by: list[str] | None = None) -> Run:
-        """Bring a stored run back, spread over as many partitions as there are cores now.
+    def read(
+        self,
+        stored: StoredRun,
+        epoch: Epoch,
+        partitioned_by: list[str] | None = None,
+        declared: Declared | None = None,
+    ) -> Run:
+        """Bring a stored run back, as it is ``declared``, spread over as many partitions as there are cores now.
 
         Objects that are damaged are a :class:`DamagedStateError`; everything else that goes wrong is raised as it is.
         """
 
         def materialised() -> Run:
-            frame = self._frame(stored)
+            frame = self._frame(stored) if declared is None else declared(self._frame(stored))
             if partitioned_by:
                 self._check_columns(stored, frame, partitioned_by)
                 frame = frame.repartition(*partitioned_by)
@@ -151,7 +157,7 @@ class Persistence:
         return names.mapInArrow(_reader(self._storage), schema)
 
     def restore_run(self, epoch: Epoch) -> RestoreRun:
-        return lambda stored, partitioned_by: self.read(stored, epoch, partitioned_by)
+        return lambda stored, partitioned_by, declared: self.read(stored, epoch, partitioned_by, declared)
 
     def load_run(self, epoch: Epoch) -> LoadRun:
         def load(stored: StoredRun, table: LatestTable) -> None:

@@ -14,10 +14,14 @@ from epochal.protocol.paths import check_label
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.latest_table import LatestTable
 from epochal.runtime.observed import Metrics
+from epochal.runtime.stored_types import as_declared
 from epochal.runtime.tables import GlobalTable, KeyedTimeTable, Run, run_metrics
 
-RestoreRun = Callable[[StoredRun, list[str] | None], Run]
-"""Brings back a stored run, partitioned by the given columns."""
+Declared = Callable[[DataFrame], DataFrame]
+"""Makes restored rows what the table is declared to hold."""
+
+RestoreRun = Callable[[StoredRun, list[str] | None, Declared | None], Run]
+"""Brings back a stored run, as it is declared, partitioned by the given columns."""
 
 LoadRun = Callable[[StoredRun, LatestTable], None]
 """Adds a stored run to a table."""
@@ -80,10 +84,17 @@ class TableManager:
         self._metrics: Metrics | None = None
 
     def keyed_time_table(
-        self, name: str, *, restore: bool = True, partitioned_by: list[str] | None = None
+        self,
+        name: str,
+        schema: StructType | None = None,
+        *,
+        restore: bool = True,
+        partitioned_by: list[str] | None = None,
     ) -> KeyedTimeTable:
         """The table of that name, with what the restored epoch has of it (unless ``restore`` is False).
 
+        ``schema`` is what it holds, for good: restored rows have these columns and types, or the job does not start.
+        Without one they have the types that the store knows, which are fewer than Spark's.
         If all that is appended comes out of a ``groupBy`` of the same columns, name them in ``partitioned_by``:
         restored rows are then laid out alike, and Spark can group runs together without moving a row.
         """
@@ -91,8 +102,10 @@ class TableManager:
             self._check_new(name)
             table = self._keyed[name] = KeyedTimeTable(name, self.release_later)
             if restore:
+                label = f"{self._operator}-{name}"
+                declared = None if schema is None else lambda frame: as_declared(frame, schema, table=label)
                 stored = self._stored_as(name, "KeyedTime")
-                table.runs = [self._restore_run(run, partitioned_by).hold() for run in stored]
+                table.runs = [self._restore_run(run, partitioned_by, declared).hold() for run in stored]
         return self._keyed[name]
 
     def latest_table(self, name: str, schema: StructType) -> LatestTable:
@@ -112,7 +125,7 @@ class TableManager:
             self._check_new(name)
             table = self._global[name] = GlobalTable(name)
             for stored in self._stored_as(name, "Global"):
-                table.restore(self._restore_run(stored, None).hold())
+                table.restore(self._restore_run(stored, None, None).hold())
         return self._global[name]
 
     def unclaimed(self) -> list[str]:
