@@ -28,7 +28,8 @@ _FROM_VALUES = re.compile(
 )
 _BY_CHANCE = re.compile(
     r"\b(uuid|rand|randn|random|randstr|shuffle|monotonically_increasing_id|spark_partition_id|current_\w+|now|uniform|"
-    r"localtimestamp|curdate|unix_timestamp\(\)|input_file_\w+|version|user|session_user|kll_\w+|\w+_sketch_\w+)\b"
+    r"localtimestamp|curdate|randomUUID|aes_encrypt|input_file_\w+|version|user|session_user|kll_\w+|\w+_sketch_\w+)\b|"
+    r"\bunix_timestamp\(\)"
 )
 
 
