@@ -34,6 +34,7 @@ from epochal.protocol.control import (
     DriverConfig,
     PipelineConfig,
 )
+from epochal.runtime.arrow_batches import LIMIT, OFF
 from epochal.runtime.checkpointer import POOL
 from epochal.runtime.control_server import ControlServer
 from epochal.runtime.engine import MISCONFIGURED, Engine
@@ -67,8 +68,9 @@ SPARK_DEFAULTS = {
     # A file is cut into equal pieces. By default each file counts for 4 MB more than it has, and of two tasks that read
     # one of 12 MB the first gets two thirds.
     "spark.sql.files.openCostInBytes": "65536",
-    # By default the size of what was gathered is computed again for each row, which takes as long as gathering it.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    # The size of what was gathered is computed again for each row, which takes as long as gathering it: only of jobs
+    # whose rows may be large (runtime/arrow_batches.py).
+    LIMIT: OFF,
     # Rows that go to Python together: with the default of 10,000 each of them costs a tenth more.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
     # The default file manager forks a process for each file's permissions: 100 ms of every micro-batch.

@@ -41,6 +41,7 @@ from epochal.protocol.publish import Fenced, record_damage
 from epochal.protocol.resolve import Found, NothingToRestore, Resolution, StartEmpty, newest_epoch_number
 from epochal.protocol.start import StartRequest, WouldRepeat, start_generation
 from epochal.protocol.store import Store
+from epochal.runtime.arrow_batches import LIMIT, bound_batches
 from epochal.runtime.background import Background
 from epochal.runtime.checkpointer import Checkpointer, JobIdentity
 from epochal.runtime.committer import Committer
@@ -160,8 +161,10 @@ class Engine:
         """
         config = self.config
         # Step 1
-        graph.check(spark)
+        schemas = graph.check(spark)
         check_replicas(spark)
+        if LIMIT not in config.spark_conf:
+            bound_batches(spark, (schema for ports in schemas.values() for schema in ports.values()))
         self._edges = graph.edges()
         # Step 2
         store = store_of(config.storage)
