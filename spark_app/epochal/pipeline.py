@@ -91,6 +91,9 @@ __all__ = [
 
 Keys = Sequence[str]
 
+KEEPING_TIME = ("transform", "union", "split", "lookup", "enrich", "deduplicate")
+"""Kinds of operators after which a column of the same name is the same event time."""
+
 
 class Pipeline:
     """A job being described. Nothing runs until the description is complete and checked.
@@ -114,15 +117,17 @@ class Pipeline:
         event_time: str | None = None,
         delay: Duration = "0 seconds",
         idle_after: Duration = "30 seconds",
+        max_ahead: Duration | None = "1 hour",
         trigger: Duration | None = None,
         bounded: bool = False,
     ) -> "Stream":
         """Read a stream: any ``p.spark.readStream…`` frame (Kafka, files, rate, a Python data source, …).
 
         ``event_time`` names its timestamp column; rows may come up to ``delay`` out of order. A source that brings
-        nothing for ``idle_after`` does not hold other sources back. ``trigger`` is the time between micro-batches
-        (default: as fast as they can be). ``bounded`` reads what is there now and ends: when all sources have
-        ended, all windows close. Run again, the job goes on with what has come since.
+        nothing for ``idle_after`` does not hold other sources back. Rows whose time is more than ``max_ahead`` ahead of
+        the clock do not move the watermark, and count as late (None: any time is believed). ``trigger`` is the time
+        between micro-batches (default: as fast as they can be). ``bounded`` reads what is there now and ends: when all
+        sources have ended, all windows close. Run again, the job goes on with what has come since.
         """
         if not stream.isStreaming:
             raise PipelineError(f"source {name!r} is no stream: use p.spark.readStream instead of read")
@@ -139,6 +144,7 @@ class Pipeline:
             event_time=event_time,
             delay=to_micros(delay),
             idle_after=to_micros(idle_after) / 1e6,
+            max_ahead=None if event_time is None or max_ahead is None else positive(name, "max_ahead", max_ahead),
             trigger={"availableNow": True} if bounded else how,
             bounded=bounded,
         )
@@ -466,7 +472,8 @@ class Stream(Connectors):
         changelog: bool = False,
     ) -> "Stream":
         inputs = (self._origin, *(other._origin for other in others))
-        node = Node(name, kind, inputs, operator=operator)
+        same = event_time is not None and event_time == self.event_time
+        node = Node(name, kind, inputs, operator=operator, keeps_time=same and kind in KEEPING_TIME)
         schema_of = getattr(operator, "schema_of", None)
         if schema_of is not None:
             node.schema_of = schema_of

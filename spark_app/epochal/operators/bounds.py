@@ -32,14 +32,23 @@ def append_on_time(
     *,
     on_late: Callable[[DataFrame], None] = lambda _: None,
 ) -> Run:
-    """Add a batch, computed with its times, to a table, without rows older than the watermark: these are late, counted,
-    and given to ``on_late``. It takes a second job only if there are any."""
+    """Add a batch, computed with its times, to a table, without rows older than the watermark or too far ahead of the
+    clock: these are late, counted, and given to ``on_late``. It takes a second job only if there are any."""
     added = table.add(batch)
-    watermark = ctx.watermark
-    if watermark is None or added.min_time is None or added.min_time >= watermark:
+    if added.min_time is None or added.max_time is None:
+        return added
+    outside = out_of_bounds(micros(time), added.min_time, added.max_time, since=ctx.watermark, until=ctx.latest_time())
+    if outside is None:
         return added
     table.drop([added])
-    kept = table.append(added.frame.where(at_least(micros(time), watermark)), time)
+    kept = table.append(added.frame.where(~outside), time)
     ctx.late_rows += added.rows - kept.rows
-    on_late(added.frame.where(before(micros(time), watermark)))
+    on_late(added.frame.where(outside))
     return kept
+
+
+def out_of_bounds(time: Column, oldest: int, newest: int, *, since: int | None, until: int | None) -> Column | None:
+    """Which times are before ``since`` or after ``until``; None if none can be."""
+    early = before(time, since) if since is not None and oldest < since else None
+    ahead = ~before(time, until + 1) if until is not None and newest > until else None
+    return early if ahead is None else ahead if early is None else early | ahead

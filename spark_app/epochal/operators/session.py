@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from epochal.operators.aggregates import ROWS, Aggregation, simple_part
-from epochal.operators.bounds import at_least, before
+from epochal.operators.bounds import at_least, before, out_of_bounds
 from epochal.operators.keys import KEY, check_keys, key_columns, with_key
 from epochal.operators.panes import END, START
 from epochal.operators.window import LATE
@@ -66,13 +66,19 @@ class SessionWindowOperator(Operator):
         batch = frame.coalesce(1) if ctx.small_batch else frame
         pieces, first = self._pieces(batch, ctx, note=ctx.counts_input)
         horizon = None if ctx.watermark is None else ctx.watermark - self._gap
-        if horizon is not None and first is not None and first < horizon:
+        newest = pieces.max_time
+        outside = (
+            None
+            if first is None or newest is None
+            else out_of_bounds(self._time, first, newest, since=horizon, until=ctx.latest_time())
+        )
+        if outside is not None:
             ctx.table_manager.release_later(pieces.hold())
-            late = frame.where(F.col(self._event_time).isNotNull() & before(self._time, horizon))
+            late = frame.where(F.col(self._event_time).isNotNull() & outside)
             ctx.late_rows += late.count()
             if ctx.is_read(LATE):
                 ctx.emit(late, LATE)
-            pieces, _ = self._pieces(batch.where(at_least(self._time, horizon)), ctx, note=False)
+            pieces, _ = self._pieces(batch.where(F.col(self._event_time).isNotNull() & ~outside), ctx, note=False)
         self._many = pieces.rows > SMALL_BATCH
         self._table.add(pieces)
         self._table.merge_small(self._joined, F.timestamp_micros(self._part(LAST)), gather=True)

@@ -74,6 +74,9 @@ class WindowOperator(Operator):
         assert self._aggregation is not None
         aggregation = self._aggregation
         added = self._counted(frame, ctx) if ctx.prepared is None else self._table.add(ctx.prepared)
+        latest = ctx.latest_time()
+        if latest is not None and added.max_time is not None and added.max_time > latest:
+            added = self._too_far_ahead(frame, added, latest, ctx)
         over = self._panes.last_over(ctx.watermark)
         if over is not None and added.rows and added.min_time is not None and added.min_time <= over:
             self._late(frame, added, over, ctx)
@@ -99,10 +102,23 @@ class WindowOperator(Operator):
 
     def _late(self, frame: DataFrame, added: Run, over: int, ctx: OperatorContext) -> None:
         """Count the late rows. Their partials stay where they are: no window that they belong to is emitted again."""
-        late = added.frame.where(F.col(PANE) <= over).agg(F.sum(ROWS) if ROWS in added.frame.columns else F.count("*"))
-        ctx.late_rows += int(late.first()[0] or 0)  # type: ignore[index]
+        self._tell_late(frame, added, ctx, lambda pane: pane <= over)
+
+    def _too_far_ahead(self, frame: DataFrame, added: Run, latest: int, ctx: OperatorContext) -> Run:
+        """Leave out panes that begin too far ahead of the clock: nothing would ever close their windows."""
+        assert self._table is not None
+        self._tell_late(frame, added, ctx, lambda pane: pane > latest)
+        self._table.drop([added])
+        return self._table.append(added.frame.where(F.col(PANE) <= latest), self._pane_time)
+
+    def _tell_late(
+        self, frame: DataFrame, added: Run, ctx: OperatorContext, is_late: Callable[[Column], Column]
+    ) -> None:
+        late = added.frame.where(is_late(F.col(PANE)))
+        rows = late.agg(F.sum(ROWS) if ROWS in added.frame.columns else F.count("*")).first()
+        ctx.late_rows += int((rows and rows[0]) or 0)
         if ctx.is_read(LATE):
-            ctx.emit(frame.where(self._panes.of(self._event_time) <= over), LATE)
+            ctx.emit(frame.where(is_late(self._pane)), LATE)
 
     def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
         assert self._table is not None

@@ -49,14 +49,21 @@ class WindowJoinOperator(Operator):
         assert ctx.prepared is not None
         table = self._tables[channel]
         added = table.add(ctx.prepared)
+        latest = ctx.latest_time()
+        if latest is not None and added.max_time is not None and added.max_time > latest:
+            table.drop([added])
+            self._tell_late(added.frame.where(F.col(PANE) > latest), frame, channel, ctx)
+            added = table.append(added.frame.where(F.col(PANE) <= latest), self._pane_time)
         over = self._panes.last_over(ctx.watermark)
         if over is not None and added.min_time is not None and added.min_time <= over:
             # They stay where they are: no window that they belong to is emitted again.
-            late = added.frame.where(F.col(PANE) <= over)
-            ctx.late_rows += late.count()
-            if ctx.is_read(LATE_SIDES[channel]):
-                ctx.emit(as_they_came(late, self._keys, frame.columns), LATE_SIDES[channel])
+            self._tell_late(added.frame.where(F.col(PANE) <= over), frame, channel, ctx)
         table.merge_small(lambda rows: rows if over is None else after(rows, over), self._pane_time)
+
+    def _tell_late(self, late: DataFrame, frame: DataFrame, channel: int, ctx: OperatorContext) -> None:
+        ctx.late_rows += late.count()
+        if ctx.is_read(LATE_SIDES[channel]):
+            ctx.emit(as_they_came(late, self._keys, frame.columns), LATE_SIDES[channel])
 
     def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
         ends = self._panes.due([run for table in self._tables for run in table.runs], watermark, ctx.watermark)

@@ -335,6 +335,7 @@ class Engine:
         for task in tasks.values():
             if isinstance(task, SourceTask):
                 task.others_go_on = not all(bounded)
+            task.context.max_ahead = graph.max_ahead(task.name)
         # In one go: the control server asks at any time, and must not see half of them.
         self._tasks = tasks
 

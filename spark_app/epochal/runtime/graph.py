@@ -39,6 +39,8 @@ class Node:
     inputs: tuple[Input, ...]
     operator: Operator | None = None
     source: SourceSpec | None = None
+    keeps_time: bool = False
+    """Whether the event time of what comes out is that of what goes in."""
     schema_of: Callable[[list[DataFrame]], dict[str, DataFrame]] = lambda frames: {MAIN: frames[0]}
 
 
@@ -124,6 +126,17 @@ class Graph:
         if found.source is not None:
             return [] if found.source.event_time is not None else [node]
         return sorted({name for source in found.inputs for name in self.untimed_sources(source.node)})
+
+    def max_ahead(self, node: str) -> int | None:
+        """How far ahead of the clock the event times of rows may be that a node reads: what the most generous of its
+        sources allows. None if they are not the sources' own, like those of sessions, which end in the future."""
+        found = self.nodes[node]
+        if found.source is not None:
+            return found.source.max_ahead
+        before = [self.nodes[source.node] for source in found.inputs]
+        allowed = [self.max_ahead(one.name) if one.source is not None or one.keeps_time else None for one in before]
+        known = [ahead for ahead in allowed if ahead is not None]
+        return max(known) if known and len(known) == len(allowed) else None
 
     def edges(self) -> list[tuple[str, str]]:
         return [(source.node, node.name) for node in self.nodes.values() for source in node.inputs]

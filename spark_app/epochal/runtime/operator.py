@@ -1,5 +1,6 @@
 """What an operator is: the contract that the built-in ones and those of users share."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -39,6 +40,8 @@ class OperatorContext:
         self.table_manager = table_manager
         self.watermark: int | None = None
         self.late_rows = 0
+        self.max_ahead: int | None = None
+        """How far ahead of the clock event times may be (microseconds)."""
         self.ports_read: set[str] = set()
         self.small_batch = False
         """Whether few rows are expected: then one task is faster than several that exchange rows."""
@@ -54,6 +57,11 @@ class OperatorContext:
         self.pending: PendingRows | None = None
         """What a sink has not committed yet."""
         self._send: Callable[[DataFrame, str, Run | None], None] | None = None
+
+    def latest_time(self) -> int | None:
+        """Rows with later event times are too far ahead of the clock: they are left out like those that are late. One
+        of them would make all that follows late otherwise."""
+        return None if self.max_ahead is None else time.time_ns() // 1000 + self.max_ahead
 
     def is_read(self, port: str) -> bool:
         """Whether anything is downstream of this output: work for nobody can be left out."""

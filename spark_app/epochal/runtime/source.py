@@ -52,6 +52,7 @@ class SourceSpec:
     event_time: str | None = None
     delay: int = 0
     idle_after: float = 30.0
+    max_ahead: int | None = None
     trigger: dict[str, Any]
     bounded: bool = False
 
@@ -216,13 +217,23 @@ class SourceTask(Task):
                 observed = Observed(frame, self._metrics)
                 self._send(scope, observed.frame, MAIN)
                 seen = observed.get()
-            self._note(seen, time.perf_counter() - began)
+            self._note(seen | {"newest": self._newest(frame, seen)}, time.perf_counter() - began)
             if self._max_time is not None:
                 self.context.watermark = max(self._max_time - self.spec.delay, self.context.watermark or -(2**62))
                 self._is_idle = False
                 self.forward_watermark(scope)
         self._batch_seconds = time.perf_counter() - began
         self._on_batch_end(self.name, self._batch_seconds)
+
+    def _newest(self, frame: DataFrame, seen: dict[str, Any]) -> int | None:
+        """The newest event time that counts. A job of its own only if there are rows too far ahead of the clock."""
+        newest, latest = seen.get("newest"), self.context.latest_time()
+        if newest is None or latest is None or newest <= latest:
+            return newest
+        assert self.spec.event_time is not None
+        event_time = micros(F.col(self.spec.event_time))
+        row = frame.where(event_time <= latest).agg(F.max(event_time)).first()
+        return None if row is None else row[0]
 
     @functools.cached_property
     def _metrics(self) -> Metrics:

@@ -149,6 +149,8 @@ def _source(p: Pipeline, node: SourceNode) -> Stream:
         options = {"event_time": table.watermark.column, "delay": _duration(table.watermark.delay)}
     if "idle-after" in table.options:
         options["idle_after"] = table.options["idle-after"]
+    if "max-ahead" in table.options:
+        options["max_ahead"] = table.options["max-ahead"]
     if "trigger" in table.options:
         options["trigger"] = table.options["trigger"]
     return p.source(node.name, frame, bounded=table.option("bounded") == "true", **options)

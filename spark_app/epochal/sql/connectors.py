@@ -19,6 +19,7 @@ CATALOG, HEADER = "catalog.", "header."
 
 SOURCE_OPTIONS = {
     "bounded": "true: read what is there now and end",
+    "max-ahead": "rows whose time is further ahead of the clock count as late; 1 hour",
     "idle-after": "a source that brings nothing for so long does not hold others back; 30 seconds",
     "trigger": "the time between micro-batches; as fast as they can be",
 }
@@ -88,7 +89,7 @@ def _wrong_value(table: Table) -> Problem | None:
     for name in WHOLE_NUMBERS:
         if not table.options.get(name, "1").isdigit():
             return Problem(name, f"{name!r} is a whole number, not {table.options[name]!r}")
-    for name in ("idle-after", "trigger", "refresh"):
+    for name in ("idle-after", "max-ahead", "trigger", "refresh"):
         try:
             to_micros(table.options.get(name, "1 second"))
         except PipelineError as error:
