@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from epochal.operators.aggregates import Aggregation, arrow_sum, is_ansi
+from epochal.operators.definitions import named_expressions, typed
 from epochal.operators.keys import KEY, check_keys, check_looked_up, key_columns, key_of, with_key
 from epochal.runtime.latest_files import HASH, OLDER, Sum
 from epochal.runtime.latest_table import LatestTable
@@ -27,6 +28,7 @@ class UpdatingAggregateOperator(Operator):
         self._keys = keys
         self._aggregates = aggregates
         self._aggregation: Aggregation | None = None
+        self._key_types = StructType()
         self._state = StructType()
         self._partial: Callable[[DataFrame], DataFrame] | None = None
         self._results: Prepared | None = None
@@ -34,6 +36,13 @@ class UpdatingAggregateOperator(Operator):
         """How executors add partials by themselves; empty where Spark has to."""
         self._totals: LatestTable | None = None
         self._rows: KeyedTimeTable | None = None
+
+    def state_definition(self) -> dict[str, str]:
+        assert self._aggregation is not None
+        return {
+            "keys": typed(self._keys, self._key_types),
+            "aggregates": named_expressions(self._aggregates, self._aggregation.types),
+        }
 
     def on_start(self, ctx: OperatorContext) -> None:
         assert self._aggregation is not None
@@ -96,6 +105,7 @@ class UpdatingAggregateOperator(Operator):
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         check_keys(frames[0], self._keys)
         keyed = with_key(frames[0], self._keys)
+        self._key_types = frames[0].schema
         aggregation = self._aggregation = Aggregation([KEY], self._aggregates, keyed)
         partials = aggregation.partial(keyed)
         self._state = aggregation.state

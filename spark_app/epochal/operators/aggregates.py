@@ -88,6 +88,12 @@ def _function(column: Column) -> tuple[str, list[Column], bool] | None:
     return str(node.functionName()).lower(), arguments, bool(node.isDistinct())
 
 
+def is_distinct(column: Column) -> bool:
+    """Whether it is an aggregate of distinct values, which Spark does not show."""
+    call = _function(column)
+    return call is not None and call[2]
+
+
 def _column(java: Any) -> Column:
     from pyspark.sql.classic.column import Column as ClassicColumn
 
@@ -370,7 +376,8 @@ class Aggregation:
             name: decompose(name, column, frame) if sign is None else decompose_signed(name, column, sign, frame)
             for name, column in aggregates.items()
         }
-        self._types = self._result_schema(frame)
+        self.types = self._result_schema(frame)
+        """Of the groups and the results."""
         self.keeps_rows = any(part is None for part in parts.values())
         self._parts = {} if self.keeps_rows else {name: part for name, part in parts.items() if part is not None}
         self._states = list(self._parts.values())
@@ -454,4 +461,4 @@ class Aggregation:
         """The aggregates, given the columns of merged partials."""
         if self.keeps_rows:
             return [F.col(name) for name in self.aggregates]
-        return [part.result.cast(self._types[name].dataType).alias(name) for name, part in self._parts.items()]
+        return [part.result.cast(self.types[name].dataType).alias(name) for name, part in self._parts.items()]

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, StructField, StructType
 
+from epochal.operators.definitions import typed
 from epochal.operators.keyed_rows import OUT, ROWS, KeyedCall
 from epochal.operators.keyed_state import KeyedFunction, Now, StateSpec, TimerKind
 from epochal.operators.keys import KEY, check_keys, with_key
@@ -69,6 +70,7 @@ class ApplyInArrowOperator(Operator):
         self._schema = schema
         self._specs = state
         self._event_time = event_time
+        self._key_types = StructType()
         self._schemas: Schemas | None = None
         self._table: VersionTable | None = None
         self._next: dict[TimerKind, int] = dict.fromkeys(KINDS, NEVER)
@@ -82,7 +84,12 @@ class ApplyInArrowOperator(Operator):
         schemas = self._schemas = Schemas.of(key.dataType, self._schema, self._specs)
         check_storable(schemas.state, "state")
         self.tables = {"state": versions(StructType([key, *schemas.stored]))}
+        self._key_types = frames[0].schema
         return {MAIN: frames[0].sparkSession.createDataFrame([], self._schema)}
+
+    def state_definition(self) -> dict[str, str]:
+        """Types of state are looked at when it is restored, one by one: some changes of them are allowed."""
+        return {"keys": typed(self._keys, self._key_types)}
 
     def on_start(self, ctx: OperatorContext) -> None:
         self._table = VersionTable(ctx.table_manager.keyed_time_table("state", partitioned_by=[KEY]))

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from epochal.operators.aggregates import ROWS, Aggregation
+from epochal.operators.definitions import named_expressions, typed
 from epochal.operators.keys import KEY, check_keys, key_columns, with_key
 from epochal.operators.versions import STORED, VERSION, VersionTable, versions, with_newest
 from epochal.runtime.epoch_run import now_micros
@@ -30,8 +31,17 @@ class ChangelogAggregateOperator(Operator):
         self._changelog = changelog
         self._retractions = retractions
         self._aggregation: Aggregation | None = None
+        self._key_types = StructType()
         self._parts = StructType()
         self._table: VersionTable | None = None
+
+    def state_definition(self) -> dict[str, str]:
+        assert self._aggregation is not None
+        return {
+            "input": "a changelog" if self._changelog else "rows",
+            "keys": typed(self._keys, self._key_types),
+            "aggregates": named_expressions(self._aggregates, self._aggregation.types),
+        }
 
     def on_start(self, ctx: OperatorContext) -> None:
         table = ctx.table_manager.keyed_time_table("keys", self.tables["keys"], partitioned_by=[KEY])
@@ -49,6 +59,7 @@ class ChangelogAggregateOperator(Operator):
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         frame = frames[0]
+        self._key_types = frame.schema
         if self._changelog and not isinstance(_type_of(frame, ROW_KIND), StringType):
             raise PipelineError(
                 f"a changelog has a column {ROW_KIND!r} with '+I', '-U', '+U' or '-D': keep it, or say changelog=False"

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from epochal.operators.bounds import before
+from epochal.operators.definitions import seconds, typed
 from epochal.operators.keys import KEY, check_keys, check_looked_up, key_of
 from epochal.runtime.latest_files import later_than
 from epochal.runtime.latest_table import LatestTable
@@ -35,10 +36,17 @@ class DeduplicateOperator(Operator):
         self._keys = keys
         self._within = within
         self._table: LatestTable | None = None
+        self._key_types = StructType()
         self._state = StructType()
         self._columns: Prepared | None = None
         self._times = Metrics({"rows": F.count(F.lit(1)), "newest": F.max(TIME), "oldest": F.min(TIME)})
         self._metrics = run_metrics(F.timestamp_micros(TIME))
+
+    def state_definition(self) -> dict[str, str]:
+        return {
+            "keys": typed(self._keys, self._key_types),
+            "time": f"within {seconds(self._within)} of {self._event_time}",
+        }
 
     @property
     def counts_input(self) -> bool:
@@ -75,6 +83,7 @@ class DeduplicateOperator(Operator):
         check_keys(frames[0], self._keys)
         check_storable(frames[0].schema)
         check_looked_up(frames[0], self._keys)
+        self._key_types = frames[0].schema
         time = micros(F.col(self._event_time)).alias(TIME)
         arrival = F.monotonically_increasing_id().alias(_ARRIVAL)
         self._columns = Prepared([F.col("*"), key_of(self._keys), time, arrival])

@@ -7,8 +7,10 @@ over a restart. For that the other side's rows are kept until the last row that 
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from epochal.operators.bounds import append_on_time, at_least, before
+from epochal.operators.definitions import seconds, typed
 from epochal.operators.keys import KEY, as_they_came, check_sides, join_key, key_columns, without_nulls
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.observed import micros
@@ -41,6 +43,7 @@ class IntervalJoinOperator(Operator):
         self._lower = lower
         self._upper = upper
         self._outer = OUTER[how]
+        self._key_types = StructType()
         self._waits = (max(upper, 0), max(-lower, 0))
         """How far the watermark must be past a row until no partner can come."""
         self._kept = (
@@ -54,6 +57,14 @@ class IntervalJoinOperator(Operator):
         self._inputs: list[Prepared] = []
         self._output: Prepared | None = None
         self._tables: list[KeyedTimeTable] = []
+
+    def state_definition(self) -> dict[str, str]:
+        outer = [side for side, outer in zip(SIDES, self._outer, strict=True) if outer]
+        return {
+            "keys": typed(self._keys, self._key_types),
+            "times": f"{self._times[1]} from {seconds(self._lower)} to {seconds(self._upper)} after {self._times[0]}",
+            "outer": " and ".join(outer) or "none",
+        }
 
     def on_start(self, ctx: OperatorContext) -> None:
         tables = ctx.table_manager
@@ -103,6 +114,7 @@ class IntervalJoinOperator(Operator):
 
     def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         check_sides(frames[0], frames[1], self._keys, names=("the left stream", "the right stream"))
+        self._key_types = frames[0].schema
         if set(self._times) & set(self._keys):
             raise PipelineError("an event time cannot be a key of the join: the times need only be close")
         types = [[field for field in frame.schema.fields if field.name not in self._keys] for frame in frames]

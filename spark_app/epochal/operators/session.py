@@ -9,9 +9,11 @@ is the state from then on.
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from epochal.operators.aggregates import ROWS, Aggregation, simple_part
 from epochal.operators.bounds import at_least, before, out_of_bounds
+from epochal.operators.definitions import named_expressions, seconds, typed
 from epochal.operators.keys import KEY, check_keys, key_columns, with_key
 from epochal.operators.panes import END, START
 from epochal.operators.window import LATE
@@ -44,6 +46,7 @@ class SessionWindowOperator(Operator):
         self._keys = keys
         self._aggregates = aggregates
         self._aggregation: Aggregation | None = None
+        self._key_types = StructType()
         self._table: KeyedTimeTable | None = None
         self._metrics: Metrics | None = None
         self._columns: Prepared | None = None
@@ -51,6 +54,14 @@ class SessionWindowOperator(Operator):
         self._time = micros(F.col(event_time))
         self._many = False
         """Whether the last batch had more pieces than one task takes at a time."""
+
+    def state_definition(self) -> dict[str, str]:
+        assert self._aggregation is not None
+        return {
+            "sessions": f"a gap of {seconds(self._gap)} of {self._event_time}",
+            "keys": typed(self._keys, self._key_types),
+            "aggregates": named_expressions(self._aggregates, self._aggregation.types),
+        }
 
     def on_start(self, ctx: OperatorContext) -> None:
         self._table = ctx.table_manager.keyed_time_table("sessions", self.tables["sessions"], partitioned_by=[KEY])
@@ -170,6 +181,7 @@ class SessionWindowOperator(Operator):
         aggregation = Aggregation([KEY, NUMBER], self._aggregates | spans, rows, count_rows=True)
         self._aggregation = aggregation
         self.tables = {"sessions": self._rows(frames[0]).schema if aggregation.keeps_rows else aggregation.state}
+        self._key_types = frames[0].schema
         first, last = self._part(FIRST), self._part(LAST)
         metrics = {"rows": F.count(F.lit(1)), "min_time": F.min(last), "max_time": F.max(last), "first": F.min(first)}
         if not aggregation.keeps_rows:

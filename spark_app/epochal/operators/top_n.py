@@ -5,8 +5,10 @@ Rows that the given order leaves equal are ordered by their other columns, so th
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from epochal.operators.bounds import append_on_time, at_least, before
+from epochal.operators.definitions import expressions, typed
 from epochal.operators.keys import KEY, check_keys, check_new_columns, with_key
 from epochal.runtime.observed import micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
@@ -45,8 +47,16 @@ class TopNOperator(Operator):
         self._n = n
         self._order_by = order_by
         self._per = per
+        self._key_types = StructType()
         self._ranking: Ranking | None = None
         self._table: KeyedTimeTable | None = None
+
+    def state_definition(self) -> dict[str, str]:
+        return {
+            "rows": f"the first {self._n}",
+            "keys": typed([self._event_time, *self._per], self._key_types),
+            "order": expressions(self._order_by),
+        }
 
     def on_start(self, ctx: OperatorContext) -> None:
         self._table = ctx.table_manager.keyed_time_table("rows", self.tables["rows"], partitioned_by=[KEY])
@@ -73,6 +83,7 @@ class TopNOperator(Operator):
         check_keys(frames[0], self._per)
         self.tables = {"rows": self._keyed(frames[0]).schema}
         check_new_columns(frames[0], [RANK])
+        self._key_types = frames[0].schema
         self._ranking = Ranking(self._n, self._order_by, frames[0])
         return {MAIN: self._ranking.best(self._keyed(frames[0])).drop(KEY)}
 
@@ -94,8 +105,16 @@ class RunningTopNOperator(Operator):
         self._n = n
         self._order_by = order_by
         self._keys = keys
+        self._key_types = StructType()
         self._ranking: Ranking | None = None
         self._table: KeyedTimeTable | None = None
+
+    def state_definition(self) -> dict[str, str]:
+        return {
+            "rows": f"the first {self._n}",
+            "keys": typed(self._keys, self._key_types),
+            "order": expressions(self._order_by),
+        }
 
     def on_start(self, ctx: OperatorContext) -> None:
         self._table = ctx.table_manager.keyed_time_table("rows", self.tables["rows"], partitioned_by=[KEY])
@@ -127,6 +146,7 @@ class RunningTopNOperator(Operator):
         check_keys(frames[0], self._keys)
         self.tables = {"rows": with_key(frames[0], self._keys).schema}
         check_new_columns(frames[0], [RANK])
+        self._key_types = frames[0].schema
         self._ranking = Ranking(self._n, self._order_by, frames[0])
         return {MAIN: self._result(with_key(frames[0], self._keys))}
 

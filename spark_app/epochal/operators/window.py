@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from epochal.operators.aggregates import ROWS, Aggregation
+from epochal.operators.definitions import named_expressions, seconds, typed
 from epochal.operators.keys import check_keys
 from epochal.operators.panes import PANE, Panes, after, pane_time
 from epochal.runtime.observed import Metrics, micros
@@ -51,6 +52,14 @@ class WindowOperator(Operator):
         rows = {"rows": F.count(F.lit(1)), "min_time": F.min(PANE), "max_time": F.max(PANE)}
         untimed = F.count(F.when(F.col(PANE).isNull(), 1))
         self._metrics = Metrics(rows | {"input": F.sum(ROWS), "newest": F.max(_NEWEST), "untimed": untimed})
+
+    def state_definition(self) -> dict[str, str]:
+        assert self._aggregation is not None
+        return {
+            "windows": f"{seconds(self._panes.size)} every {seconds(self._panes.slide)} of {self._event_time}",
+            "keys": typed(self._keys, self._aggregation.types),
+            "aggregates": named_expressions(self._aggregates, self._aggregation.types),
+        }
 
     def on_start(self, ctx: OperatorContext) -> None:
         self._table = ctx.table_manager.keyed_time_table(

@@ -2,7 +2,9 @@
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
+from epochal.operators.definitions import seconds, typed
 from epochal.operators.join import LATE_SIDES, OUTER, SIDES
 from epochal.operators.keys import (
     KEY,
@@ -34,9 +36,18 @@ class WindowJoinOperator(Operator):
         self._panes = Panes(size, slide or size)
         self._keys = keys
         self._how = how
+        self._key_types = StructType()
         self._pane_time = pane_time()
         self._tables: list[KeyedTimeTable] = []
         self._empty: list[DataFrame] = []
+
+    def state_definition(self) -> dict[str, str]:
+        times = " and ".join(self._event_times)
+        return {
+            "windows": f"{seconds(self._panes.size)} every {seconds(self._panes.slide)} of {times}",
+            "keys": typed(self._keys, self._key_types),
+            "how": self._how,
+        }
 
     def on_start(self, ctx: OperatorContext) -> None:
         tables = ctx.table_manager
@@ -84,6 +95,7 @@ class WindowJoinOperator(Operator):
         for frame in frames:
             check_new_columns(frame, (START, END))
         check_sides(frames[0], frames[1], self._keys, names=("the left stream", "the right stream"))
+        self._key_types = frames[0].schema
         self._empty = [self._keyed(frame, side) for side, frame in enumerate(frames)]
         self.tables = {side: frame.schema for side, frame in zip(SIDES, self._empty, strict=True)}
         joined = self._closed(self._empty[0], self._empty[1], range(0))

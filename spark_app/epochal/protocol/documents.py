@@ -102,6 +102,7 @@ class OperatorState(_Body, frozen=True):
 
     ``carried_from`` is set when the operator skipped this checkpoint and its tables are those of that older epoch.
     ``transaction`` is what a two-phase sink needs to commit this epoch's output, as many times as it is asked to.
+    ``definition`` says what the tables mean, part by part; None in manifests of releases that did not write it.
     """
 
     tables: dict[str, Table] = {}
@@ -109,6 +110,7 @@ class OperatorState(_Body, frozen=True):
     watermark: int | None = None
     transaction: dict[str, str] | None = None
     carried_from: EpochField | None = None
+    definition: dict[str, str] | None = None
 
     def bytes(self) -> int:
         """The size of all that it refers to."""

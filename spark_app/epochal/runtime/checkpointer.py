@@ -240,7 +240,8 @@ class Checkpointer:
                 name = table_name(source)
                 tables[name], new = self._write_seen(run, task, source, until)
                 rows, written = rows + tables[name].rows(), written + new
-        state = OperatorState(tables=tables, position=position, watermark=part.watermark)
+        definition = task.definition if tables else None
+        state = OperatorState(tables=tables, position=position, watermark=part.watermark, definition=definition)
         return state, rows, written
 
     def _write_seen(self, run: EpochRun, task: SourceTask, source: str, until: int) -> tuple[Table, int]:
@@ -290,6 +291,7 @@ class Checkpointer:
             tables=before.tables,
             watermark=watermark,
             carried_from=before.carried_from or self.last.epoch,
+            definition=self._tasks[operator].definition,
         )
 
     # --- publishing ---

@@ -45,6 +45,7 @@ from epochal.runtime.arrow_batches import LIMIT, bound_batches
 from epochal.runtime.background import Background
 from epochal.runtime.checkpointer import Checkpointer, JobIdentity
 from epochal.runtime.committer import Committer
+from epochal.runtime.definitions import definition_of, refusal, without_changed
 from epochal.runtime.epoch_run import now_micros
 from epochal.runtime.errors import DamagedStateError, PipelineError, WouldRepeatError
 from epochal.runtime.executors import await_executors
@@ -184,7 +185,7 @@ class Engine:
         # Step 3
         await_executors(spark)
         persistence = Persistence(spark, config.storage, self._paths, config.generation)
-        manifest = resolved.manifest if isinstance(resolved, Found) else None
+        manifest = self._understood(graph, resolved.manifest) if isinstance(resolved, Found) else None
         try:
             self._restore(spark, graph, persistence, manifest)
             committer = Committer(
@@ -338,6 +339,19 @@ class Engine:
             task.context.max_ahead = graph.max_ahead(task.name)
         # In one go: the control server asks at any time, and must not see half of them.
         self._tasks = tasks
+
+    def _understood(self, graph: Graph, manifest: Manifest) -> Manifest:
+        """The manifest, if its state means to the operators what it meant when it was written."""
+        if self._only_commits:
+            return manifest
+        definitions = {
+            node.name: definition_of(node.operator) for node in graph.nodes.values() if node.operator is not None
+        }
+        if self.config.restore.allow_empty:
+            return without_changed(manifest, definitions)
+        if why := refusal(manifest, definitions):
+            raise PipelineError(why)
+        return manifest
 
     @property
     def _only_commits(self) -> bool:

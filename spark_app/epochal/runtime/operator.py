@@ -15,6 +15,8 @@ from epochal.runtime.table_manager import TableManager
 from epochal.runtime.tables import Run
 
 MAIN = "main"
+EXPRESSIONS = frozenset({"aggregates", "order"})
+"""Parts of a definition that another version of Spark may say in other words."""
 ROW_KIND = "row_kind"
 """The column that makes a stream a changelog: whether a row is added or taken back."""
 
@@ -98,6 +100,12 @@ class Operator:
         """Whether it can tell its source, by ``ctx.note_input`` and if ``ctx.counts_input`` is set, what a batch had.
         Counting each row on its way costs as much as decoding it; who groups rows anyway learns it for nothing."""
         return False
+
+    def state_definition(self) -> dict[str, str]:
+        """What the state in its tables means, part by part: keys, sizes, functions. It stands in the manifest, and a
+        driver whose operator says something else is refused that state. Empty: any state will do. Called after the
+        graph is checked. Parts named in :data:`EXPRESSIONS` are in the words of Spark."""
+        return {}
 
     def on_start(self, ctx: OperatorContext) -> None:
         """Called once, before the first batch, with restored tables."""

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.runtime.background import Background
+from epochal.runtime.definitions import definition_of
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import DamagedStateError, JobStoppingError, OperatorError, PipelineError, lost_state
 from epochal.runtime.observed import Metrics
@@ -117,6 +118,11 @@ class Task:
         self._delivered: set[int] = set()
         self._epoch_run: EpochRun | None = None
         self._free = threading.Condition(threading.RLock())
+
+    @functools.cached_property
+    def definition(self) -> dict[str, str] | None:
+        """What its state means, for the manifest."""
+        return definition_of(self.operator)
 
     def run_start(self) -> None:
         try:
