@@ -66,13 +66,12 @@ def test_examples_over_rows_are_planned_or_refused_with_words(spark: SparkSessio
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not DEEP, reason="more of the same: make deep")
 def test_examples_as_a_stream_give_what_they_give_in_a_batch(
     spark: SparkSession, known: list[Example], tmp_path: Path
 ) -> None:
     """Fifty a query. Those that give something else each time are compared by their plans only."""
-    texts = runnable(spark, known)
-    assert len(texts) >= 750
+    texts = runnable(spark, known if DEEP else known[::25])
+    assert len(texts) >= (750 if DEEP else 25)
     came = runs_as_stream(spark, texts, tmp_path)
     wrong = []
     for text, value in zip(texts, came, strict=True):
