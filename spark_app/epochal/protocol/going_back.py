@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from epochal.protocol import resolve
 from epochal.protocol.documents import COMMITTED_TABLES, Manifest, Seal
 from epochal.protocol.epochs import Epoch, next_epoch
-from epochal.protocol.errors import DocumentError, ObjectMissingError
+from epochal.protocol.errors import DocumentError, NewerDocumentError, ObjectMissingError
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import LeftBehind, Line, list_epochs
 from epochal.protocol.store import Store
@@ -67,9 +67,10 @@ def rows_of_sinks(manifest: Manifest) -> dict[str, int]:
 
 
 def _read(store: Store, paths: JobPaths, epoch: Epoch) -> Manifest | Seal | None:
+    """None of an epoch that is there, but cannot be read: nobody knows what its sinks have."""
     try:
         return resolve.read_epoch(store, paths, epoch)
-    except (DocumentError, ObjectMissingError):
+    except (DocumentError, NewerDocumentError, ObjectMissingError):
         return None
 
 
