@@ -133,13 +133,13 @@ def test_a_changed_definition_is_refused_with_both_and_what_to_do(spark: SparkSe
     # The new definition is the one that counts from now on; and what tells nothing can be restored as ever.
     job.start()
     job.crash()
-    _forget_definitions(job)
+    forget_definitions(job)
     definitions.but = ("aggregate", {"aggregates": {"n": F.count("*"), "best": F.max("amount")}})
     job.start()
     job.crash()
 
 
-def _forget_definitions(job: FedJob) -> None:
+def forget_definitions(job: LocalJob) -> None:
     """Let the newest manifest be one of a release that knew no definitions."""
     store = store_of(job.storage)
     manifest = read_epoch(store, PATHS, Epoch(job.completed))
