@@ -1,4 +1,5 @@
-"""Every link of a page leads somewhere, and each claim of docs/comparison.md is shown by a test that is there."""
+"""Every link of a page leads somewhere, and each claim of docs/comparison.md and docs/reliability.md is shown by a test
+that is there."""
 
 import ast
 import re
@@ -9,6 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 COMPARISON = ROOT / "docs" / "comparison.md"
+RELIABILITY = ROOT / "docs" / "reliability.md"
 
 INLINE = re.compile(r"\]\(([\w./#:-]+)\)")
 DEFINED = re.compile(r'^\[([^]]+)\]: (\S+)(?: "([^"]+)")?$', re.MULTILINE)
@@ -23,13 +25,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [target for target in files if not (page.parent / target).exists()] == []
 
 
-def test_the_comparison_names_tests_that_are_there() -> None:
-    defined = {
-        name: (COMPARISON.parent / target, test) for name, target, test in DEFINED.findall(COMPARISON.read_text())
-    }
+@pytest.mark.parametrize("page", [COMPARISON, RELIABILITY], ids=lambda page: page.stem)
+def test_a_page_names_tests_that_are_there(page: Path) -> None:
+    text = page.read_text()
+    defined = {name: (page.parent / target, test) for name, target, test in DEFINED.findall(text)}
     missing = {name: test for name, (path, test) in defined.items() if test not in functions(path)}
     assert not missing
-    assert set(USED.findall(COMPARISON.read_text())) == set(defined), "a link without a definition, or the reverse"
+    assert set(USED.findall(text)) == set(defined), "a link without a definition, or the reverse"
 
 
 def test_the_comparison_shows_all_that_it_says_of_epochal() -> None:
