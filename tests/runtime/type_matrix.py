@@ -32,7 +32,7 @@ TYPES: dict[str, str] = {
     "decimal_10_2": "cast(id * 1234567.89 AS decimal(10,2))",
     "decimal_18_2": "cast(id * 123456789.12 AS decimal(18,2))",
     "decimal_38_0": "cast(cast('123456789012345678901234567890123' AS decimal(33,0)) + id AS decimal(38,0))",
-    "decimal_38_18": "cast('1234567890.123456789012345678' AS decimal(38,18)) + cast(id AS decimal(18,0))",
+    "decimal_38_18": "cast(concat(1234567890 + id, '.123456789012345678') AS decimal(38,18))",
     "string": "cast(id % 7 AS string)",
     "char": "cast(id % 4 AS char(5))",
     "varchar": "cast(id % 4 AS varchar(5))",
