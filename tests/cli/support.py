@@ -14,10 +14,11 @@ import yaml
 
 from epochal.cli.local import DRIVER_MODULE_VARIABLE, JobDirectory
 from epochal.cli.processes import Alive, DetachedProcess
+from epochal.protocol.control import StorageConfig
 from epochal.protocol.epochs import Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import Found, resolve
-from epochal.protocol.store import open_store
+from epochal.runtime.persistence import store_of
 from epochal_operator.lifecycle import AT_REST, JobRecord
 from tests.support.fake_driver import stretches
 
@@ -107,7 +108,8 @@ class Job:
 
     def position(self) -> int:
         """Where the source stands in the newest epoch."""
-        store = open_store((self.path / ".epochal" / "store").as_uri())
+        here = {"uri": (self.path / ".epochal" / "store").as_uri()}
+        store = store_of(msgspec.convert(self.checkpoint.get("storage", here), StorageConfig))
         newest = resolve(store, JobPaths("default", "numbers"))
         assert isinstance(newest, Found)
         position = newest.manifest.operators["numbers"].position

@@ -39,7 +39,7 @@ FULL = changed(
                 "credentialsSecret": {"name": "keys"},
             },
         },
-        "spec.restore": {"fromSavepoint": "before-upgrade_2", "allowEmptyStart": True},
+        "spec.restore": {"fromSavepoint": "before-upgrade_2", "allowEmptyStart": True, "onCommittedOutput": "Repeat"},
         "spec.restartPolicy": {"maxRestarts": 0, "backoff": "100ms", "maxBackoff": "100ms", "resetAfter": "1h"},
         "spec.driver": {
             "cores": 2,

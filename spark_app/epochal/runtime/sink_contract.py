@@ -13,7 +13,7 @@ _SETTINGS = ("needs_frame", "can_take_back", "why_not_taken_back", "takes_change
 _RUNTIMES = tuple(
     name
     for name in {**vars(Operator), **vars(SinkOperator)}
-    if not name.startswith("_") and name not in (*_HOOKS, *_TAKING_BACK, *_SETTINGS, "schema_of")
+    if not name.startswith("_") and name not in (*_HOOKS, *_TAKING_BACK, *_SETTINGS, "schema_of", "tables")
 )
 """The methods of an operator that are no sink's to change: by them the runtime holds the rows."""
 
