@@ -50,6 +50,7 @@ from epochal.runtime.epoch_run import now_micros
 from epochal.runtime.errors import DamagedStateError, PipelineError, WouldRepeatError
 from epochal.runtime.executors import await_executors
 from epochal.runtime.graph import Graph
+from epochal.runtime.local_files import list_by_name
 from epochal.runtime.metrics import DriverMetrics, Snapshot
 from epochal.runtime.operator import JobRef, OperatorContext, SinkOperator
 from epochal.runtime.persistence import Persistence, store_of
@@ -229,6 +230,7 @@ class Engine:
         # Step 6
         if self._warming is not None:
             self._warming.join()
+        list_by_name(spark)
         for source in self._sources():
             source.start(self._on_error, self.metrics.batch)
         self._newest_number, self._restored = newest, manifest.epoch if manifest else NO_EPOCH
