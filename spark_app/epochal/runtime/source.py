@@ -6,6 +6,7 @@ exactly between two batches, also when the source is idle.
 
 import functools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -23,11 +24,13 @@ from epochal.protocol.control import SourceReport
 from epochal.protocol.documents import SourcePosition
 from epochal.runtime import source_log
 from epochal.runtime.background import Background
+from epochal.runtime.durations import to_micros
 from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import JobStoppingError, OperatorError
 from epochal.runtime.local_files import local_uri
 from epochal.runtime.observed import Metrics, Observed, micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.partitions import NUMBER, TOPIC, Partition, Partitions, ends_of_batch, offsets, with_partition
 from epochal.runtime.seen_files import COMPACT_INTERVAL, longest_age, read_log, write_log
 from epochal.runtime.tables import SMALL_BATCH
 from epochal.runtime.task import MAX_WATERMARK, BatchScope, Task
@@ -84,6 +87,12 @@ class SourceTask(Task):
         self.others_go_on = False
         """Whether the job has sources that never end."""
         self._max_time: int | None = None
+        self._partitions: Partitions | None = None
+        """Of a source that reads from Kafka."""
+        self._looked = 0.0
+        """When Spark saw what there is to read for this batch."""
+        self._ends: dict[Partition, int] = {}
+        """Where it ends."""
         self._last_rows: float | None = None
         """When the source brought rows, or else when Spark first looked and found none."""
         self._is_idle = False
@@ -113,6 +122,7 @@ class SourceTask(Task):
         if not frame.isStreaming:
             raise OperatorError(self.name, ValueError("a source must read a stream: use spark.readStream"))
         self.longest_age = longest_age(frame)
+        frame = self._by_partition(frame)
         self.query = (
             frame.writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", local_uri(frame.sparkSession, self._directory))
@@ -121,6 +131,15 @@ class SourceTask(Task):
             .start()
         )
         threading.Thread(target=self._watch, name=f"watch-{self.name}", daemon=True).start()
+
+    def _by_partition(self, frame: DataFrame) -> DataFrame:
+        """The frame with the partition of each row, if it has partitions with times of their own."""
+        spec = self.spec
+        marked = None if spec.event_time is None else with_partition(self.name, frame)
+        if spec.event_time is None or marked is None:
+            return frame
+        self._partitions = Partitions(spec.event_time, idle_after=spec.idle_after, bounded=spec.bounded)
+        return marked
 
     def _watch(self) -> None:
         assert self.query is not None
@@ -180,10 +199,14 @@ class SourceTask(Task):
         return BatchScope(self._background, self._on_error, abandoned=lambda: self._stopping, small=small)
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        looked = time.monotonic()
         try:
             self._give_way_to_barrier()
             with self._lock:
                 if batch > self.batch:
+                    if self._partitions is not None:
+                        self._looked, self._ends = looked, ends_of_batch(self._directory, batch)
+                        self._partitions.know(self._ends, looked)
                     self._process(frame)
                     self.batch = batch
         except JobStoppingError:
@@ -209,31 +232,61 @@ class SourceTask(Task):
     def _process(self, frame: DataFrame) -> None:
         began = time.perf_counter()
         with self.scope(small=self._is_small(frame)) as scope:
-            if self._counted_downstream:
-                self._send(scope, frame, MAIN)
-                assert scope.noted is not None
-                seen: dict[str, Any] = scope.noted
+            partitions = self._partitions
+            if partitions is None:
+                seen = self._send_counted(scope, frame)
             else:
-                observed = Observed(frame, self._metrics)
-                self._send(scope, observed.frame, MAIN)
-                seen = observed.get()
-            self._note(seen | {"newest": self._newest(frame, seen)}, time.perf_counter() - began)
-            if self._max_time is not None:
-                self.context.watermark = max(self._max_time - self.spec.delay, self.context.watermark or -(2**62))
+                seen = self._send_by_partition(scope, frame, partitions)
+            self._note(seen, time.perf_counter() - began)
+            if self.spec.event_time is not None:
                 self._is_idle = False
-                self.forward_watermark(scope)
+                self._follow(scope)
         self._batch_seconds = time.perf_counter() - began
         self._on_batch_end(self.name, self._batch_seconds)
 
-    def _newest(self, frame: DataFrame, seen: dict[str, Any]) -> int | None:
-        """The newest event time that counts. A job of its own only if there are rows too far ahead of the clock."""
-        newest, latest = seen.get("newest"), self.context.latest_time()
-        if newest is None or latest is None or newest <= latest:
-            return newest
+    def _send_counted(self, scope: BatchScope, frame: DataFrame) -> dict[str, Any]:
+        """Send a batch. Returns how many rows it had, and their newest event time."""
+        if self._counted_downstream:
+            self._send(scope, frame, MAIN)
+            assert scope.noted is not None
+            return self._believed(frame, self._metrics, dict(scope.noted))
+        observed = Observed(frame, self._metrics)
+        self._send(scope, observed.frame, MAIN)
+        return self._believed(frame, self._metrics, observed.get())
+
+    def _send_by_partition(self, scope: BatchScope, frame: DataFrame, partitions: Partitions) -> dict[str, Any]:
+        """The same; the newest time is the one that all partitions have come to."""
+        if not partitions.several:
+            return self._send_counted(scope, frame.drop(TOPIC, NUMBER))
+        observed = Observed(frame, partitions.metrics)
+        self._send(scope, observed.frame.drop(TOPIC, NUMBER), MAIN)
+        seen = self._believed(frame, partitions.metrics, observed.get())
+        partitions.note(seen, time.monotonic())
+        return {"rows": seen["rows"], "newest": partitions.newest(self._looked, self._unread())}
+
+    def _believed(self, frame: DataFrame, metrics: Metrics, seen: dict[str, Any]) -> dict[str, Any]:
+        """What a batch had, with the newest event times that count. A job of its own only if there are rows too far
+        ahead of the clock."""
+        latest = self.context.latest_time()
+        times = [value for name, value in seen.items() if name != "rows" and value is not None]
+        if latest is None or not times or max(times) <= latest:
+            return seen
         assert self.spec.event_time is not None
-        event_time = micros(F.col(self.spec.event_time))
-        row = frame.where(event_time <= latest).agg(F.max(event_time)).first()
-        return None if row is None else row[0]
+        return metrics.computed(frame.where(micros(F.col(self.spec.event_time)) <= latest)) | {"rows": seen["rows"]}
+
+    def _follow(self, scope: BatchScope) -> None:
+        """Let the watermark follow the newest time. Also without one, others wait for a source that brings rows."""
+        if self._max_time is not None:
+            self.context.watermark = max(self._max_time - self.spec.delay, self.context.watermark or -(2**62))
+        self.forward_watermark(scope)
+
+    def _unread(self) -> set[Partition] | None:
+        """The partitions that have records beyond this batch, as far as Spark has told; None before it has."""
+        progress = None if self.query is None else self.query.lastProgress
+        latest = None if progress is None else progress["sources"][0]["latestOffset"]
+        if not latest:
+            return None
+        return {one for one, offset in offsets(latest).items() if offset > self._ends.get(one, -1)}
 
     @functools.cached_property
     def _metrics(self) -> Metrics:
@@ -285,16 +338,30 @@ class SourceTask(Task):
             # Spark tells of its first look even if it has found nothing.
             self._last_rows = None if self.query.lastProgress is None else time.monotonic()
             return
-        if time.monotonic() - self._last_rows < self.spec.idle_after or self.query.status["isDataAvailable"]:
+        # Without a batch in flight, Spark has last looked at most a trigger's time ago.
+        looked = time.monotonic() - to_micros(self.spec.trigger.get("processingTime", 0)) / 1e6
+        is_idle = looked - self._last_rows >= self.spec.idle_after
+        if not (is_idle or self._partitions) or self.query.status["isDataAvailable"]:
             return
         if not self._lock.acquire(blocking=False):
             return
         try:
-            with self.scope() as scope:
-                self._is_idle = True
-                self.forward_watermark(scope, idle=True)
+            if not (self._held() or self._closed or self._stopping):
+                self._go_idle(looked, all_of_it=is_idle)
         finally:
             self._lock.release()
+
+    def _go_idle(self, looked: float, *, all_of_it: bool) -> None:
+        """Go on without partitions that are idle by now, or tell that the whole source is."""
+        partitions = self._partitions
+        newest = None if partitions is None else partitions.newest(math.inf if all_of_it else looked, ())
+        with self.scope() as scope:
+            if newest is not None and (self._max_time is None or newest > self._max_time):
+                self._max_time = newest
+                self._follow(scope)
+            if all_of_it:
+                self._is_idle = True
+                self.forward_watermark(scope, idle=True)
 
     def tick(self) -> None:
         """Called now and then: what goes by the clock must not wait for rows. A batch in flight is enough of a tick."""
