@@ -85,11 +85,15 @@ format: $(READY) ## Format the code and fix what can be fixed
 histories: $(READY) ## Check the protocol on 10,000 random histories
 	EPOCHAL_HISTORIES=10000 $(BIN)/pytest tests/protocol/test_histories.py -n $(WORKERS) -o timeout=0
 
+# What is restored, what is not, and what sinks do then: each case once, beside the kills.
+GOING_BACK := tests/runtime/test_restoring.py tests/runtime/test_going_back.py tests/sinks/test_going_back.py \
+	tests/protocol/test_going_back.py tests/protocol/test_versions.py
+
 .PHONY: exactly-once
-exactly-once: $(CLASSES) ## Kill drivers 20 times each on files, on Kafka and with every exactly-once sink, and compare what comes out
+exactly-once: $(CLASSES) ## Kill drivers and executors, hinder restores, go back, meet other versions, and compare what comes out
 	$(BIN)/python -m tests.support.kafka.jars
 	$(BIN)/python -m tests.support.postgres
-	EPOCHAL_KILLS=$${EPOCHAL_KILLS:-20} $(BIN)/pytest tests/exactly_once -s
+	EPOCHAL_KILLS=$${EPOCHAL_KILLS:-20} $(BIN)/pytest tests/exactly_once $(GOING_BACK) -s
 
 .PHONY: deep
 deep: $(CLASSES) ## Compare operators, Nexmark and SQL with batch queries over more batches, lost drivers and seeds

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from epochal.driver import SPARK_DEFAULTS
 from tests.runtime.bad_data import Files, ids
 from tests.support.local_job import LocalJob
+from tests.support.small_disk import fill
 
 
 def main(store: Path, elsewhere: Path) -> None:
@@ -23,9 +24,9 @@ def main(store: Path, elsewhere: Path) -> None:
     job = LocalJob(spark, lambda p: files.read(p).to_parquet("out", str(output)), elsewhere, uri=store.as_uri())
     engine = job.start()
     filler = store / "filler"
-    for number, fill in enumerate((False, True, False), 1):
-        if fill:
-            _fill(filler)
+    for number, is_full in enumerate((False, True, False), 1):
+        if is_full:
+            fill(filler)
         elif filler.exists():
             filler.unlink()
         files.add(number)
@@ -34,17 +35,6 @@ def main(store: Path, elsewhere: Path) -> None:
         print(report.state, report.message)
     print(engine.exit_code, ids(spark, output))
     print(sorted(path.name for path in store.rglob("*") if "#" in path.name))
-
-
-def _fill(path: Path) -> None:
-    """Take the last byte of the disk."""
-    with path.open("wb", buffering=0) as file:
-        for size in (65536, 1):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                pass
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
 """What fails while a job runs, and what is said: the error names the operator whose fault it is."""
 
 import re
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,6 +21,7 @@ from tests.runtime.bad_data import SCHEMA, Files, ids, through
 from tests.support.local_job import LocalJob
 from tests.support.proxy import CountingProxy
 from tests.support.s3 import S3Bucket, S3Server
+from tests.support.small_disk import run_with_small_disks
 
 WORKER = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
 
@@ -262,19 +260,9 @@ def test_a_store_that_is_away_longer_than_anybody_waits(
 
 @pytest.mark.spark
 def test_a_full_store_fails_epochs_until_there_is_room(tmp_path: Path) -> None:
-    store, elsewhere, root = tmp_path / "store", tmp_path / "elsewhere", Path(__file__).parents[2]
-    store.mkdir()
+    store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
     elsewhere.mkdir()
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        pytest.skip("no unshare, so no small disk to fill")
-    mount = (
-        'mount -t tmpfs -o size=1m none "$1" 2>/dev/null || exit 77; exec "$0" -m tests.runtime.full_store "$1" "$2"'
-    )
-    command = [unshare, "-rm", "sh", "-c", mount, sys.executable, str(store), str(elsewhere)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=250)
-    if done.returncode == 77 or "unshare" in done.stderr:
-        pytest.skip("not allowed to mount a small disk to fill")
+    done = run_with_small_disks("1m", [store], "tests.runtime.full_store", str(store), str(elsewhere), timeout=250)
     first, second, third, end, partial = done.stdout.splitlines()
     assert first.strip() == "Ready", done.stderr
     assert re.match(rf"Failed operator '(rows|out)': {re.escape(store.as_uri())}: is full, cannot create ", second)
