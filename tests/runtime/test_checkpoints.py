@@ -26,7 +26,7 @@ from epochal.protocol.resolve import read_epoch, uncommitted_epoch
 from epochal.protocol.savepoints import Pinned, pin
 from epochal.runtime.persistence import store_of
 from tests.runtime.bad_data import Counting, Files, Gate, ids, through
-from tests.runtime.test_definitions import forget_definitions
+from tests.runtime.test_definitions import rewrite_states
 from tests.support.local_job import LocalJob
 from tests.support.proxy import CountingProxy
 from tests.support.s3 import S3Server
@@ -334,7 +334,8 @@ def test_state_that_a_changed_operator_does_not_use_is_not_dropped(
     job.wait(lambda: rows_read(job) == 1, "a row")
     job.checkpoint()
     job.crash()
-    forget_definitions(job)  # as an older release leaves it: whoever knows what state means is refused before that
+    # As an older release leaves it: whoever knows what state means is refused before that.
+    rewrite_states(job, definition=None)
     build(F.size(F.collect_list("id")))
     engine = job.start()
     job.wait(lambda: engine.exit_code is not None, "the refusal")

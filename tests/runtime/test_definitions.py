@@ -24,6 +24,7 @@ from epochal.protocol.resolve import read_epoch
 from epochal.runtime.definitions import SPARK, changed
 from epochal.runtime.operator import Operator
 from epochal.runtime.persistence import store_of
+from epochal.runtime.task import MAX_WATERMARK
 from tests.runtime.streaming import FedJob, at
 from tests.support.local_job import LocalJob
 
@@ -133,18 +134,30 @@ def test_a_changed_definition_is_refused_with_both_and_what_to_do(spark: SparkSe
     # The new definition is the one that counts from now on; and what tells nothing can be restored as ever.
     job.start()
     job.crash()
-    forget_definitions(job)
+    rewrite_states(job, definition=None)  # as a release that knew no definitions
     definitions.but = ("aggregate", {"aggregates": {"n": F.count("*"), "best": F.max("amount")}})
     job.start()
     job.crash()
+    # As a release that stored the end of the input: what was open then is gone.
+    rewrite_states(job, watermark=MAX_WATERMARK)
+    engine = LocalJob.start(job)
+    assert engine.exit_code == EXIT_MISCONFIGURED
+    closed = "operators 'join', 'once', 'session', 'window', 'windows' have dropped what was open"
+    assert closed in engine.status().message
+    assert "Set restore.fromEpoch to an epoch before the end" in engine.status().message
+    job.start(allow_empty=True)
+    job.feed("rows", [(4, "at", at(3), 11)])
+    job.checkpoint()
+    assert ("+U", "at", 3) in job.rows("changes-out"), "what does not wait for a watermark goes on"
+    job.crash()
 
 
-def forget_definitions(job: LocalJob) -> None:
-    """Let the newest manifest be one of a release that knew no definitions."""
+def rewrite_states(job: LocalJob, **fields: Any) -> None:
+    """Let the newest manifest be one of another release."""
     store = store_of(job.storage)
     manifest = read_epoch(store, PATHS, Epoch(job.completed))
     assert isinstance(manifest, Manifest)
-    replaced = {name: msgspec.structs.replace(state, definition=None) for name, state in manifest.operators.items()}
+    replaced = {name: msgspec.structs.replace(state, **fields) for name, state in manifest.operators.items()}
     name = PATHS.manifest(Epoch(job.completed))
     store.delete([name])
     store.create(name, encode(msgspec.structs.replace(manifest, operators=replaced)))

@@ -13,10 +13,38 @@ Once begun, part 2 is done to its end, also if the epoch fails meanwhile. The ne
 
 import threading
 
+from epochal.protocol.documents import Manifest
 from epochal.runtime.epoch_run import EpochRun
+from epochal.runtime.graph import Graph
+from epochal.runtime.operator import Operator, SinkOperator
 from epochal.runtime.source import SourceTask
 from epochal.runtime.table_manager import Snapshot
-from epochal.runtime.task import Task
+from epochal.runtime.task import MAX_WATERMARK, Task
+
+
+def stored_end(manifest: Manifest, graph: Graph) -> str | None:
+    """Why a job cannot go on after this epoch, if a release before 0.2 wrote it when the input had ended: that release
+    closed what was open and stored the rest, so what came next would find no partner and no open window."""
+    closed = [
+        name
+        for name, state in manifest.operators.items()
+        if state.watermark is not None and state.watermark >= MAX_WATERMARK and _closes(graph, name)
+    ]
+    if not closed:
+        return None
+    return (
+        f"epoch {manifest.epoch} was stored by an earlier release when the job's input had ended: operators "
+        f"{', '.join(map(repr, sorted(closed)))} have dropped what was open then, so rows that come now would lack "
+        "what belongs to them. Set restore.fromEpoch to an epoch before the end, or allowEmptyStart to go on without it"
+    )
+
+
+def _closes(graph: Graph, name: str) -> bool:
+    """Whether an operator lets state go when the watermark passes."""
+    node = graph.nodes.get(name)
+    if node is None or node.operator is None or isinstance(node.operator, SinkOperator):
+        return False
+    return type(node.operator).on_watermark is not Operator.on_watermark
 
 
 class End:

@@ -46,6 +46,7 @@ from epochal.runtime.background import Background
 from epochal.runtime.checkpointer import Checkpointer, JobIdentity
 from epochal.runtime.committer import Committer
 from epochal.runtime.definitions import definition_of, refusal, without_changed
+from epochal.runtime.end import stored_end
 from epochal.runtime.epoch_run import now_micros
 from epochal.runtime.errors import DamagedStateError, PipelineError, WouldRepeatError
 from epochal.runtime.executors import await_executors
@@ -351,7 +352,7 @@ class Engine:
         }
         if self.config.restore.allow_empty:
             return without_changed(manifest, definitions)
-        if why := refusal(manifest, definitions):
+        if why := refusal(manifest, definitions) or stored_end(manifest, graph):
             raise PipelineError(why)
         return manifest
 
