@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from epochal_operator.api import Api, NotFoundError
 from epochal_operator.job import JobSpec
-from epochal_operator.resources import DEFAULT_SERVICE_ACCOUNT
 
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+
+_ACCOUNT_HINT = ": add the namespace to the chart's workload.namespaces, or set spec.serviceAccount"
 
 Check = Callable[[JobSpec, Api], str | None]
 
@@ -57,10 +58,9 @@ def _pipeline(spec: JobSpec, api: Api) -> str | None:
 
 
 def _service_account(spec: JobSpec, api: Api) -> str | None:
-    name = spec.service_account or DEFAULT_SERVICE_ACCOUNT
     try:
-        api.get("serviceaccounts", spec.namespace, name)
+        api.get("serviceaccounts", spec.namespace, spec.account)
     except NotFoundError:
-        hint = "" if spec.service_account else ": install the chart's workload role there, or set spec.serviceAccount"
-        return f"ServiceAccount {name} does not exist in namespace {spec.namespace}{hint}"
+        hint = "" if spec.service_account else _ACCOUNT_HINT
+        return f"ServiceAccount {spec.account} does not exist in namespace {spec.namespace}{hint}"
     return None

@@ -6,6 +6,7 @@ from epochal_operator.api import JsonObject
 from epochal_operator.job import JobSpec
 from epochal_operator.names import ROLE_LABEL, Role, cleanup_name, labels
 from epochal_operator.pod_state import ended_container, last_line
+from epochal_operator.pod_template import merged
 from epochal_operator.resources import (
     RESTRICTED,
     RESTRICTED_POD,
@@ -21,41 +22,13 @@ KEPT_SECONDS = 3600
 
 
 def cleanup_job(spec: JobSpec, owned_by: JsonObject, min_epoch: Epoch) -> JsonObject:
-    storage = spec.storage
-    assert storage is not None, "a job without a store is not accepted"
-    options = [f"--endpoint={storage.config.endpoint}"] if storage.config.endpoint else []
-    options += [f"--region={storage.config.region}"] if storage.config.region else []
-    command = ["python", "-m", "epochal.cli", "cleanup", storage.config.uri, *options]
-    command += [f"--namespace={spec.namespace}", f"--job={spec.name}", f"--min-epoch={min_epoch}"]
-    ours = labels(spec.name, Role.CLEANUP)
-    container = {
-        "name": CONTAINER,
-        "image": spec.image,
-        "imagePullPolicy": spec.image_pull_policy,
-        "command": command,
-        "env": environment(spec),
-        "envFrom": credentials(spec),
-        "volumeMounts": volume_mounts(spec),
-        "securityContext": RESTRICTED,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
-    }
-    pod = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "securityContext": RESTRICTED_POD,
-        "volumes": pod_volumes(spec),
-        "containers": [container],
-    }
-    if spec.service_account:
-        pod["serviceAccountName"] = spec.service_account
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
             "name": cleanup_name(spec.name, min_epoch),
             "namespace": spec.namespace,
-            "labels": ours,
+            "labels": labels(spec.name, Role.CLEANUP),
             "ownerReferences": [owned_by],
         },
         "spec": {
@@ -63,9 +36,59 @@ def cleanup_job(spec: JobSpec, owned_by: JsonObject, min_epoch: Epoch) -> JsonOb
             "backoffLimit": 0,
             "activeDeadlineSeconds": int(spec.checkpoint.cleanup_timeout),
             "ttlSecondsAfterFinished": KEPT_SECONDS,
-            "template": {"metadata": {"labels": ours}, "spec": pod},
+            "template": _pod(spec, min_epoch),
         },
     }
+
+
+def _pod(spec: JobSpec, min_epoch: Epoch) -> JsonObject:
+    """Defaults of ours, over them the spec's template, over that what must be so."""
+    defaults: JsonObject = {
+        "spec": {
+            "securityContext": RESTRICTED_POD,
+            # A cleanup talks to the store, never to the API server. Workload identity brings a token of its own.
+            "automountServiceAccountToken": False,
+            "containers": [
+                {
+                    "name": CONTAINER,
+                    "securityContext": RESTRICTED,
+                    "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+                }
+            ],
+        }
+    }
+    fixed: JsonObject = {
+        "metadata": {"labels": labels(spec.name, Role.CLEANUP)},
+        "spec": {
+            "restartPolicy": "Never",
+            "serviceAccountName": spec.account,
+            "volumes": pod_volumes(spec),
+            "containers": [
+                {
+                    "name": CONTAINER,
+                    "image": spec.image,
+                    "imagePullPolicy": spec.image_pull_policy,
+                    "command": _command(spec, min_epoch),
+                    # A template's would be added to the command, and delete other epochs.
+                    "args": [],
+                    "env": environment(spec),
+                    "envFrom": credentials(spec),
+                    "volumeMounts": volume_mounts(spec),
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                }
+            ],
+        },
+    }
+    return merged(merged(defaults, spec.cleanup_template or {}), fixed)
+
+
+def _command(spec: JobSpec, min_epoch: Epoch) -> list[str]:
+    storage = spec.storage
+    assert storage is not None, "a job without a store is not accepted"
+    options = [f"--endpoint={storage.config.endpoint}"] if storage.config.endpoint else []
+    options += [f"--region={storage.config.region}"] if storage.config.region else []
+    command = ["python", "-m", "epochal.cli", "cleanup", storage.config.uri, *options]
+    return [*command, f"--namespace={spec.namespace}", f"--job={spec.name}", f"--min-epoch={min_epoch}"]
 
 
 def cleanup_state(jobs: list[JsonObject], pods: list[JsonObject]) -> CleanupState:

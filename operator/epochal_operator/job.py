@@ -11,6 +11,7 @@ from epochal.protocol.epochs import Epoch
 from epochal.protocol.errors import InvalidNameError
 from epochal.protocol.paths import check_kubernetes_label
 from epochal_operator.durations import parse_duration
+from epochal_operator.names import DEFAULT_SERVICE_ACCOUNT
 from epochal_operator.schema import API_VERSION, KIND, ManifestError, validated
 
 DEFAULT_NAMESPACE = "default"
@@ -122,6 +123,7 @@ class JobSpec:
     unreachable_timeout: Seconds = 120.0
     driver: ProcessSpec = ProcessSpec()
     executor: ProcessSpec = ProcessSpec()
+    cleanup_template: Mapping[str, Any] | None = None
     image: str | None = None
     image_pull_policy: str = "IfNotPresent"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
@@ -131,6 +133,11 @@ class JobSpec:
     revision: str = ""
     version: int = 0
     problem: str = ""
+
+    @property
+    def account(self) -> str:
+        """The service account of the job's pods, whatever their kind: workload identity hangs on it."""
+        return self.service_account or DEFAULT_SERVICE_ACCOUNT
 
 
 def parse_job(manifest: Mapping[str, Any]) -> JobSpec:
@@ -165,6 +172,7 @@ def parse_job(manifest: Mapping[str, Any]) -> JobSpec:
         unreachable_timeout=parse_duration(spec["driver"]["unreachableTimeout"]),
         driver=_process(spec["driver"]),
         executor=_process(spec["executor"]),
+        cleanup_template=spec["cleanup"].get("podTemplate"),
         image=spec.get("image"),
         image_pull_policy=spec["imagePullPolicy"],
         spark_conf=spec.get("sparkConf", {}),

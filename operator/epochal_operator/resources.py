@@ -48,8 +48,6 @@ DRIVER_CONTAINER = "driver"
 DRIVER_GRACE = 10
 """Seconds that a driver has to end by itself."""
 
-DEFAULT_SERVICE_ACCOUNT = "epochal-driver"
-
 RESTRICTED_POD: JsonObject = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 RESTRICTED: JsonObject = {
     "allowPrivilegeEscalation": False,
@@ -200,7 +198,7 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation) -> J
         "spec": {
             # A driver that ends is followed by a new generation, never by itself.
             "restartPolicy": "Never",
-            "serviceAccountName": spec.service_account or DEFAULT_SERVICE_ACCOUNT,
+            "serviceAccountName": spec.account,
             "volumes": [
                 {"name": "epochal-driver", "configMap": {"name": name}},
                 *pod_volumes(spec),
@@ -211,6 +209,8 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation) -> J
                     "image": spec.image,
                     "imagePullPolicy": spec.image_pull_policy,
                     "command": ["python", "-m", "epochal.driver", f"{CONFIG_DIRECTORY}/{CONFIG_KEY}"],
+                    # A template's would be added to the command.
+                    "args": [],
                     # What it said last is why it ended.
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                     "ports": [
@@ -242,6 +242,7 @@ def executor_template(spec: JobSpec) -> JsonObject:
         "kind": "Pod",
         "metadata": {"labels": labels(spec.name, Role.EXECUTOR)},
         "spec": {
+            "serviceAccountName": spec.account,
             "volumes": pod_volumes(spec),
             "containers": [
                 {

@@ -55,7 +55,7 @@ def spark_conf(spec: JobSpec, generation: Generation) -> dict[str, str]:
 
 def _on_pods(spec: JobSpec, generation: Generation) -> dict[str, str]:
     executor = spec.executor
-    conf = {
+    return {
         "spark.master": "k8s://https://kubernetes.default.svc:443",
         "spark.submit.deployMode": "client",
         "spark.kubernetes.namespace": spec.namespace,
@@ -66,6 +66,7 @@ def _on_pods(spec: JobSpec, generation: Generation) -> dict[str, str]:
         "spark.kubernetes.container.image.pullPolicy": spec.image_pull_policy,
         "spark.kubernetes.authenticate.caCertFile": f"{_ACCOUNT}/ca.crt",
         "spark.kubernetes.authenticate.oauthTokenFile": f"{_ACCOUNT}/token",
+        "spark.kubernetes.authenticate.executor.serviceAccountName": spec.account,
         "spark.kubernetes.executor.podTemplateFile": EXECUTOR_TEMPLATE,
         "spark.kubernetes.executor.podTemplateContainerName": EXECUTOR_CONTAINER,
         f"spark.kubernetes.executor.label.{MANAGED_BY_LABEL}": MANAGED_BY,
@@ -81,6 +82,3 @@ def _on_pods(spec: JobSpec, generation: Generation) -> dict[str, str]:
         # The first batch waits for the first executor by itself; waiting for all of them only takes longer.
         "spark.scheduler.minRegisteredResourcesRatio": "0",
     }
-    if spec.service_account:
-        conf["spark.kubernetes.authenticate.executor.serviceAccountName"] = spec.service_account
-    return conf

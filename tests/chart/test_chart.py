@@ -9,7 +9,7 @@ import promql_parser
 import pytest
 import yaml
 
-from epochal_operator import names, resources
+from epochal_operator import names
 from epochal_operator.__main__ import parse_options
 from epochal_operator.metrics import Metrics
 from epochal_operator.schema import load_crd
@@ -172,7 +172,7 @@ def test_ports_and_names_are_the_operators() -> None:
     assert set(policy["spec"]["podSelector"]["matchLabels"].items()) <= set(
         names.labels("words", names.Role.DRIVER).items()
     )
-    assert found({}, "ServiceAccount", resources.DEFAULT_SERVICE_ACCOUNT)
+    assert found({}, "ServiceAccount", names.DEFAULT_SERVICE_ACCOUNT)
 
 
 def test_without_a_lease_there_are_never_two() -> None:

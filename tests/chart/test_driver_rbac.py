@@ -14,8 +14,8 @@ import yaml
 
 from epochal.protocol.epochs import Generation
 from epochal_operator.job import parse_job
-from epochal_operator.names import driver_name
-from epochal_operator.resources import DEFAULT_SERVICE_ACCOUNT, executor_template
+from epochal_operator.names import DEFAULT_SERVICE_ACCOUNT, driver_name
+from epochal_operator.resources import executor_template
 from epochal_operator.spark_conf import spark_conf
 from tests.chart.cluster import ChartCluster, job
 from tests.chart.rights import DRIVER, Right, bound, namespace_of

@@ -1,5 +1,6 @@
 """helm install, upgrade and uninstall on a real API server: the CRD and the jobs stay."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import yaml
 from epochal.protocol.epochs import Epoch, Generation
 from epochal_operator.cleanup_job import cleanup_job
 from epochal_operator.job import parse_job
+from epochal_operator.names import DEFAULT_SERVICE_ACCOUNT
 from epochal_operator.resources import driver_pod, executor_template
 from tests.chart.cluster import JOB_NAMESPACE, RELEASE_NAMESPACE, ChartCluster, KubectlError, job
 from tests.chart.render import CHART, CRD_COPY, NO_CRDS, VARIANTS, HelmError, documents, found
@@ -103,22 +105,37 @@ def test_the_api_server_takes_every_variant(chart_cluster: ChartCluster, name: s
     chart_cluster.apply(*known, dry=True)
 
 
-def test_a_jobs_pods_pass_the_restricted_standard(chart_cluster: ChartCluster) -> None:
+def test_a_jobs_pods_pass_the_restricted_standard_and_run_as_one_account(chart_cluster: ChartCluster) -> None:
     manifest = job()
     manifest["metadata"]["namespace"] = "restricted"
+    # The old name of the field, which the API server still takes.
+    kinds = ("driver", "executor", "cleanup")
+    manifest["spec"] |= {kind: {"podTemplate": {"spec": {"serviceAccount": "default"}}} for kind in kinds}
     manifest["spec"]["image"] = "example.org/spark"
     spec = parse_job(manifest)
     owner = {"apiVersion": "epochal.dev/v1alpha1", "kind": "StreamingJob", "name": "words", "uid": "1"}
     restricted(chart_cluster)
+    account = {"name": DEFAULT_SERVICE_ACCOUNT, "namespace": "restricted"}
+    chart_cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
     executor = executor_template(spec)
     # As Spark fills it in.
     executor["metadata"] |= {"name": "executor", "namespace": "restricted"}
     executor["spec"]["containers"][0]["image"] = "example.org/spark"
     cleanup = cleanup_job(spec, owner, Epoch(5))["spec"]["template"]
     cleanup |= {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "cleanup", "namespace": "restricted"}}
-    driver = driver_pod(spec, owner, Generation(1))
-    driver["spec"]["serviceAccountName"] = "default"
-    chart_cluster.apply(driver, executor, cleanup, dry=True)
+    pods = [driver_pod(spec, owner, Generation(1)), executor, cleanup]
+    chart_cluster.apply(*pods)
+    try:
+        taken = [chart_cluster.kubectl("get", "pod", pod["metadata"]["name"], *AS_SAVED) for pod in pods]
+        saved = [json.loads(text)["spec"] for text in taken]
+        assert [pod["serviceAccountName"] for pod in saved] == [DEFAULT_SERVICE_ACCOUNT] * 3
+        # Only the driver may talk to the API server.
+        assert ["kube-api-access" in text for text in taken] == [True, False, False]
+    finally:
+        chart_cluster.kubectl("delete", "pods", "--all", "--namespace=restricted", "--force", "--grace-period=0")
+
+
+AS_SAVED = ("--namespace=restricted", "--output=json")
 
 
 def restricted(cluster: ChartCluster) -> None:

@@ -224,6 +224,12 @@ PROCESSES = [
         {"metadata": {"labels": {"epochal.dev/job": "x"}}},
         "labels that begin with epochal.dev/ are the operator's",
     ),
+    case("spec.cleanup", [], "must be of type object"),
+    case(
+        "spec.cleanup.podTemplate",
+        {"metadata": {"labels": {"epochal.dev/role": "driver"}}},
+        "labels that begin with epochal.dev/ are the operator's",
+    ),
 ]
 
 SETTINGS = [
@@ -298,6 +304,7 @@ UNKNOWN = [
     case("spec.suspend", True, 'unknown field "spec.suspend"'),
     case("spec.env", [{"name": "A", "vlaue": "b"}], 'unknown field "spec.env[0].vlaue"'),
     case("spec.driver.podTemplate", {"labels": {}}, 'unknown field "spec.driver.podTemplate.labels"'),
+    case("spec.cleanup", {"memory": "1g"}, 'unknown field "spec.cleanup.memory"'),
     case(
         "spec.volumes",
         [{"name": "a", "mountPath": "/a", "source": {"persistentVolumClaim": {"claimName": "a"}}}],

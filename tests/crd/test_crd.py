@@ -49,6 +49,7 @@ FULL = changed(
             "podTemplate": {"metadata": {"labels": {"team": "a"}}, "spec": {"nodeSelector": {"disk": "ssd"}}},
         },
         "spec.executor": {"instances": 3, "cores": 4, "memory": "16g", "podTemplate": {"spec": {"anything": [1]}}},
+        "spec.cleanup": {"podTemplate": {"metadata": {"labels": {"team": "a"}}, "spec": {"tolerations": [{}]}}},
         "spec.sparkConf": {"spark.master": "local[2]", "spark.kubernetes.executor.deleteOnTermination": "false"},
         "spec.env": [
             {"name": "A", "value": ""},

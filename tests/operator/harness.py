@@ -17,8 +17,7 @@ from kubernetes.client import ApiClient, Configuration
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import Store, open_store
 from epochal_operator.api import Api, ApiError, JsonObject, NotFoundError, path
-from epochal_operator.names import PLURAL
-from epochal_operator.resources import DEFAULT_SERVICE_ACCOUNT
+from epochal_operator.names import DEFAULT_SERVICE_ACCOUNT, PLURAL
 from epochal_operator.schema import load_crd
 from tests.operator.fake_kubelet import wait_until
 from tests.support.fake_driver import stretches

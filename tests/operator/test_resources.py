@@ -70,12 +70,7 @@ def test_driver_executors_and_cleanup_get_credentials_variables_and_volumes() ->
         volumes=({"name": "data", "mountPath": "/data", "readOnly": True, "source": {"emptyDir": {}}},),
         pipeline=PipelineSpec(config_map=ConfigMapKey(name="program", key="shop.py")),
     )
-    pods = (
-        driver_pod(spec, OWNER, SEVEN),
-        executor_template(spec),
-        cleanup_job(spec, OWNER, Epoch(3))["spec"]["template"],
-    )
-    for pod in pods:
+    for pod in pods_of(spec):
         found = container(pod)
         assert found["envFrom"] == [{"secretRef": {"name": "keys"}}]
         assert named(found["env"], "STAGE")["value"] == "test"
@@ -94,7 +89,7 @@ def test_a_template_adds_to_a_pod_and_replaces_defaults_but_not_what_must_be_so(
             "nodeSelector": {"disk": "ssd"},
             "restartPolicy": "Always",
             "containers": [
-                {"name": "driver", "resources": {"requests": {"cpu": "250m"}}, "image": "other"},
+                {"name": "driver", "resources": {"requests": {"cpu": "250m"}}, "image": "other", "args": ["x"]},
                 {"name": "sidecar", "image": "proxy"},
             ],
         },
@@ -106,8 +101,69 @@ def test_a_template_adds_to_a_pod_and_replaces_defaults_but_not_what_must_be_so(
     assert pod["spec"]["restartPolicy"] == "Never"
     assert [item["name"] for item in pod["spec"]["containers"]] == ["driver", "sidecar"]
     found = container(pod)
-    assert found["image"] == "spark:1"
+    assert (found["image"], found["args"]) == ("spark:1", [])
     assert found["resources"]["requests"] == {"cpu": "250m", "memory": pod_memory("1g")}
+
+
+def pods_of(spec: JobSpec) -> list[JsonObject]:
+    """One of each kind: driver, executor, cleanup."""
+    return [
+        driver_pod(spec, OWNER, SEVEN),
+        executor_template(spec),
+        cleanup_job(spec, OWNER, Epoch(3))["spec"]["template"],
+    ]
+
+
+@pytest.mark.parametrize(("named", "account"), [(None, "epochal-driver"), ("mine", "mine")])
+def test_all_pods_of_a_job_run_as_one_account(named: str | None, account: str) -> None:
+    """A template cannot change that: workload identity would fail for one kind of pod."""
+    other = {"spec": {"serviceAccountName": "other"}}
+    spec = replace(
+        SPEC,
+        service_account=named,
+        driver=ProcessSpec(pod_template=other),
+        executor=ProcessSpec(pod_template=other),
+        cleanup_template=other,
+    )
+    assert [pod["spec"]["serviceAccountName"] for pod in pods_of(spec)] == [account] * 3
+    # Spark looks at its own setting before it looks at the template.
+    assert spark_conf(spec, SEVEN)["spark.kubernetes.authenticate.executor.serviceAccountName"] == account
+
+
+def test_only_the_driver_gets_a_token_of_the_api_server() -> None:
+    assert [pod["spec"].get("automountServiceAccountToken") for pod in pods_of(SPEC)] == [None, False, False]
+
+
+def test_a_cleanup_takes_its_template_but_keeps_what_it_deletes() -> None:
+    template: dict[str, Any] = {
+        "metadata": {"labels": {"azure.workload.identity/use": "true", "app.kubernetes.io/managed-by": "me"}},
+        "spec": {
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "batch", "operator": "Exists"}],
+            "restartPolicy": "OnFailure",
+            "containers": [
+                {
+                    "name": "cleanup",
+                    "image": "other",
+                    "command": ["rm"],
+                    "args": ["--min-epoch=999"],
+                    "resources": {"limits": {"memory": "4Gi"}},
+                }
+            ],
+        },
+    }
+    plain = cleanup_job(SPEC, OWNER, Epoch(3))
+    job = cleanup_job(replace(SPEC, cleanup_template=template), OWNER, Epoch(3))
+    assert job["metadata"] == plain["metadata"]
+    pod = job["spec"]["template"]
+    assert pod["metadata"]["labels"] == plain["metadata"]["labels"] | {"azure.workload.identity/use": "true"}
+    assert pod["spec"]["nodeSelector"] == {"disk": "ssd"}
+    assert pod["spec"]["tolerations"] == [{"key": "batch", "operator": "Exists"}]
+    assert pod["spec"]["restartPolicy"] == "Never"
+    found, before = container(pod), container(plain["spec"]["template"])
+    assert [found[name] for name in ("image", "command", "args")] == ["spark:1", before["command"], []]
+    assert found["resources"] == {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "4Gi"}}
+    assert found["securityContext"] == before["securityContext"]
 
 
 def test_of_two_volumes_of_one_name_the_later_counts_alone() -> None:
@@ -131,6 +187,7 @@ def test_the_revision_names_what_only_a_new_driver_can_take_on() -> None:
     assert revision(spec | {"state": "Suspended", "restartPolicy": {}, "restore": {"fromEpoch": 3}}, "") == first
     assert revision(spec | {"driver": {"cores": 1, "startTimeout": "9m"}}, "") == first
     assert revision(spec | {"checkpoint": spec["checkpoint"] | {"interval": "9s"}}, "") == first
+    assert revision(spec | {"cleanup": {"podTemplate": {}}}, "") == first
     others = [
         revision(spec | {"image": "b"}, ""),
         revision(spec | {"driver": {"cores": 2}}, ""),
