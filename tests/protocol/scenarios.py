@@ -2,6 +2,7 @@
 it as it is, and again with the guard taken out that the invariant rests on. Functions of the protocol are looked up in
 their modules at each call, so that a guard can be taken out."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +29,8 @@ from epochal.protocol.decision import (
 )
 from epochal.protocol.documents import encode
 from epochal.protocol.epochs import Epoch, Generation
-from epochal.protocol.errors import NewerDocumentError
-from epochal.protocol.store import Created, Store
+from epochal.protocol.errors import NewerDocumentError, UnsafeStoreError
+from epochal.protocol.store import Created, Exists, Store
 from epochal_operator.job import DesiredState, JobSpec, PipelineSpec
 from epochal_operator.lifecycle import JobPhase
 from epochal_operator.reconcile import Reconciler
@@ -151,6 +152,22 @@ def an_epoch_that_was_given_up_never_appears() -> None:
     for request in store.late:
         request()
     assert store.get(PATHS.manifest(Epoch(1))) != encode(late)
+
+
+def a_store_that_overwrites_begins_no_generation() -> None:
+    """The server takes each PUT, whatever its condition says: of two drivers of one generation both would go on."""
+    store = _Overwriting(MemoryStore(), uri="memory:///")
+    begun = 0
+    for claim in ("a", "b"):
+        with suppress(UnsafeStoreError):
+            begun += publish.claim_generation(store, PATHS, generation_record(1, claim=claim)) is None
+    assert not begun
+
+
+class _Overwriting(Store):
+    def create(self, name: str, data: bytes) -> Created | Exists:
+        self.delete([name])
+        return super().create(name, data)
 
 
 def a_lost_answer_is_no_defeat() -> None:

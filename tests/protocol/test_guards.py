@@ -137,6 +137,7 @@ GUARDS = [
     G(scenarios.a_zombie_that_was_overtaken_commits_no_sink, publish, "newer_generation", _fence_only_before),
     G(scenarios.a_zombie_whose_seal_was_cleaned_up_makes_no_epoch, resolve, "can_be_an_epoch", gives(True)),
     G(scenarios.an_epoch_that_was_given_up_never_appears, publish, "seal", gives(True)),
+    G(scenarios.a_store_that_overwrites_begins_no_generation, store.Store, "check_create", gives(None)),
     G(scenarios.a_lost_answer_is_no_defeat, store.Store, "create", _no_compare),
     G(scenarios.a_generation_that_comes_up_late_does_not_turn_the_line, publish, "retire_generation", gives(None)),
     # restoring

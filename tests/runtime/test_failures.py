@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import obstore
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -151,6 +152,19 @@ def test_a_setting_that_cannot_be_is_told_before_the_start(spark: SparkSession, 
         spark.conf.unset(REPLICAS)
     assert engine.exit_code == EXIT_MISCONFIGURED
     assert engine.status().message == "spark.epochal.stateReplicas is 'many': give a number from 1 to 3"
+
+
+def test_a_store_that_overwrites_ends_the_driver_before_it_reads(
+    spark: SparkSession, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = obstore.put
+    monkeypatch.setattr(obstore, "put", lambda *args, **options: put(*args, **{**options, "mode": "overwrite"}))
+    files.add(1)
+    engine = LocalJob(spark, lambda p: files.read(p).to_parquet("out", str(tmp_path / "out")), tmp_path).start()
+    assert engine.exit_code == EXIT_MISCONFIGURED
+    said = engine.status().message
+    assert said.startswith(f"file://{tmp_path}/store: the store overwrites an object that was to be created only once")
+    assert not list((tmp_path / "out").rglob("*"))
 
 
 # --- stops and clocks -------------------------------------------------------------------------------------------------

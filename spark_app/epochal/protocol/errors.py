@@ -97,6 +97,10 @@ class StoreRefusedError(StoreError):
     """The store answers, and does not take the request as it is: a wrong region, or a server that cannot do it."""
 
 
+class UnsafeStoreError(StoreError):
+    """The store does not honour create-if-absent: two drivers would both win, so nothing may run on it."""
+
+
 class StoreUnreachableError(StoreError):
     """Nothing answers at the store's endpoint."""
 

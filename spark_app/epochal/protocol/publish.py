@@ -7,6 +7,8 @@ making: an object stands where their manifest would be, so the store itself refu
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from epochal.protocol.documents import (
     CommitRecord,
     DamageRecord,
@@ -59,11 +61,14 @@ def claim_generation(store: Store, paths: JobPaths, record: GenerationRecord) ->
 
     1. Create the generation's record. One of two drivers of the same generation loses here.
     2. See that no newer generation has begun.
-    3. Take the numbers of older generations that never began. A driver that was asked for and comes up only now could
+    3. See that the store would have refused a second driver: all else here rests on that. The record itself is what is
+       created again, so that no other object is needed.
+    4. Take the numbers of older generations that never began. A driver that was asked for and comes up only now could
        otherwise still go back, and turn the line under this generation's feet.
     """
     # Step 1
-    match store.create(paths.generation(record.generation), encode(record)):
+    name, data = paths.generation(record.generation), encode(record)
+    match store.create(name, data):
         case Exists():
             return Fenced(record.generation, f"generation {record.generation} has a driver already")
         case Created():
@@ -73,6 +78,9 @@ def claim_generation(store: Store, paths: JobPaths, record: GenerationRecord) ->
     if begun and begun[-1] > record.generation:
         return _taken_over(begun[-1], record.generation)
     # Step 3
+    # The same but for who wrote it: where it is written after all, it still says how the job's line goes.
+    store.check_create(name, data, encode(replace(record, claim=f"{record.claim}-again")))
+    # Step 4
     for generation in range(min([record.generation, *begun]), record.generation):
         if generation not in begun:
             retire_generation(store, paths, Generation(generation), record)

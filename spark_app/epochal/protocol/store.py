@@ -34,6 +34,7 @@ from epochal.protocol.errors import (
     StoreRefusedError,
     StoreUnavailableError,
     StoreUnreachableError,
+    UnsafeStoreError,
 )
 
 SCHEMES = ("s3", "gs", "az", "file", "memory")
@@ -98,10 +99,12 @@ class Store:
         backend: ObjectStore,
         *,
         uri: str,
+        endpoint: str | None = None,
         retry: RetryPolicy | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.uri = uri
+        self.endpoint = endpoint
         self.requests: Counter[str] = Counter()
         self._backend = backend
         self._retry = retry or RetryPolicy()
@@ -135,6 +138,16 @@ class Store:
                 continue  # deleted since: the name is free again
             return Created(again=True) if existing == data else Exists(existing)
         raise StoreUnavailableError(self.uri, f"contradicts itself: {name} can be neither created nor read")
+
+    def check_create(self, name: str, data: bytes, other: bytes) -> None:
+        """See that the object that we have just created cannot be created again: two requests, and nothing is left
+        behind. ``other`` stands there after all if the store does not honour the condition."""
+        match self.create(name, other):
+            case Exists(existing) if existing == data:
+                return
+            case _:
+                problem = f"overwrites an object that was to be created only once ({name})"
+                raise _unsafe(self.uri, self.endpoint, problem)
 
     def exists(self, name: str) -> bool:
         try:
@@ -209,6 +222,8 @@ class Store:
             except StoreError:
                 raise
             except Exception as error:
+                if kind == "create" and _not_implemented(error):
+                    raise _unsafe(self.uri, self.endpoint, f"does not implement it ({_said(error)})") from error
                 raise _translated(self.uri, kind, name, error) from error
 
         policy = self._retry
@@ -241,7 +256,7 @@ def open_store(
             backend = _remote(uri, scheme, options or StoreOptions(), policy)
     except (obstore_errors.BaseError, ValueError, OSError) as error:
         raise StoreConfigError(uri, f"cannot be opened: {_said(error)}") from error
-    return Store(backend, uri=uri, retry=policy)
+    return Store(backend, uri=uri, endpoint=options.endpoint if options else None, retry=policy)
 
 
 def _checked_scheme(uri: str) -> str:
@@ -373,6 +388,24 @@ def _translated(uri: str, kind: str, name: str, error: Exception) -> StoreError:
     if (status := re.search(r"status code: 4(\d\d)", text)) and status[1] not in ("08", "09", "25", "29"):
         return StoreRefusedError(uri, f"refused to {what}: check region, endpoint and options ({said})")
     return StoreUnavailableError(uri, f"failed to {what}: {said}")
+
+
+def _not_implemented(error: Exception) -> bool:
+    """Whether the server knows no such request. Servers say so of a header, too."""
+    text = str(error)
+    return isinstance(error, NotImplementedError | obstore_errors.NotSupportedError) or any(
+        sign in text for sign in ("status code: 501", "501 Not Implemented", "<Code>NotImplemented</Code>")
+    )
+
+
+def _unsafe(uri: str, endpoint: str | None, problem: str) -> UnsafeStoreError:
+    server = f"the server at {endpoint}" if endpoint else "the store"
+    return UnsafeStoreError(
+        uri,
+        f"{server} {problem}. Epochal needs a store with create-if-absent (PUT with If-None-Match: *): without it two "
+        "drivers could write the same epoch. Use a server or a release of it that supports conditional writes, and see "
+        "that no gateway in between drops the header",
+    )
 
 
 def _said(error: Exception) -> str:

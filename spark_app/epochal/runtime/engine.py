@@ -35,6 +35,7 @@ from epochal.protocol.errors import (
     MissingBucketError,
     NewerDocumentError,
     StoreConfigError,
+    UnsafeStoreError,
 )
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import Fenced, record_damage
@@ -72,6 +73,7 @@ MISCONFIGURED = (
     MissingBucketError,
     BadCredentialsError,
     AccessDeniedError,
+    UnsafeStoreError,
 )
 """What no restart mends."""
 
