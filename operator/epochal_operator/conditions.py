@@ -9,7 +9,7 @@ from typing import Any
 from epochal.protocol.decision import CheckpointSpec, CleanupExists, Reason, Seconds
 from epochal_operator.api import JsonObject
 from epochal_operator.job import JobSpec
-from epochal_operator.lifecycle import JobPhase, JobRecord, LifeReason, Seen
+from epochal_operator.lifecycle import JobPhase, JobRecord, LifeReason, Seen, needs_person
 from epochal_operator.moments import timestamp
 from epochal_operator.reconcile import Tick
 
@@ -70,6 +70,8 @@ def phase_message(tick: Tick) -> str:
     """Why the job is where it is. A text that counts seconds down would be a write a second."""
     job = tick.step.job
     match job.phase:
+        case JobPhase.RESTARTING if job.restarts.not_before:
+            return f"{job.restarts.message}; next try at {timestamp(job.restarts.not_before)}"
         case JobPhase.RESTARTING:
             return job.restarts.message
         case JobPhase.STARTING | JobPhase.PENDING:
@@ -115,12 +117,15 @@ def _cleanup_running(seen: Seen) -> Condition:
 
 
 def _stalled(spec: JobSpec, tick: Tick) -> Condition:
-    """True if nothing will get better until somebody does something."""
-    kind = ConditionType.STALLED
-    if tick.step.job.phase is JobPhase.FAILED:
-        return Condition(kind, Status.TRUE, "Failed", tick.step.job.message)
-    if tick.step.job.phase is JobPhase.WAITING:
-        return Condition(kind, Status.TRUE, LifeReason.WOULD_REPEAT, tick.step.job.message)
+    """True if nothing will get better until somebody does something. A job that is tried again by itself meanwhile is
+    stalled, too, until a try succeeds."""
+    kind, job = ConditionType.STALLED, tick.step.job
+    if job.phase is JobPhase.FAILED:
+        return Condition(kind, Status.TRUE, "Failed", job.message)
+    if job.phase is JobPhase.WAITING:
+        return Condition(kind, Status.TRUE, LifeReason.WOULD_REPEAT, job.message)
+    if needs_person(job):
+        return Condition(kind, Status.TRUE, job.restarts.fault, job.restarts.message)
     if spec.problem:
         return Condition(kind, Status.TRUE, LifeReason.SPEC_NOT_ACCEPTED, spec.problem)
     return Condition(kind, Status.FALSE, "Progressing")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from epochal.protocol.decision import Complete, EndCleanup, Reason
-from epochal_operator.lifecycle import AT_REST, JobPhase, LifeReason, StartDriver
+from epochal_operator.lifecycle import AT_REST, JobPhase, LifeReason, StartDriver, needs_person
 from epochal_operator.reconcile import Tick
 
 
@@ -29,6 +29,7 @@ class EventReason(StrEnum):
     DRIVER_UNREACHABLE = "DriverUnreachable"
     DRIVER_NOT_STARTING = "DriverNotStarting"
     RESTART_SCHEDULED = "RestartScheduled"
+    STALLED = "Stalled"
     FAILED = "Failed"
     WOULD_REPEAT = "OutputWouldRepeat"
     STOP_FORCED = "StopForced"
@@ -51,6 +52,9 @@ MEANING: dict[EventReason, str] = {
     EventReason.DRIVER_UNREACHABLE: "The driver does not answer.",
     EventReason.DRIVER_NOT_STARTING: "The driver's pod waits for something that may never come.",
     EventReason.RESTART_SCHEDULED: "The driver ended, or is replaced; the message says when the next one starts.",
+    EventReason.STALLED: (
+        "The driver ended by something that a person must mend; the message says what. It is tried again meanwhile."
+    ),
     EventReason.FAILED: "The job has failed for good; an edit of its spec gives it another chance.",
     EventReason.WOULD_REPEAT: (
         "Going back would bring committed output a second time, and a sink cannot take it back: the job waits until "
@@ -114,6 +118,8 @@ def events_of(tick: Tick) -> Iterator[Event]:
         yield Event(EventReason.STOPPED, step.job.message)
     if step.reason is Reason.CHECKPOINT_ABORTED and before and before.checkpoints.in_flight:
         yield Event(EventReason.CHECKPOINT_FAILED, step.message)
+    if needs_person(step.job) and not (before and needs_person(before)):
+        yield Event(EventReason.STALLED, step.job.restarts.message)
     if _came_to((JobPhase.FAILED,), tick):
         yield Event(EventReason.FAILED, step.job.message)
     if step.job.late.total and before is not None and not before.late.total:

@@ -1,5 +1,6 @@
 """A StreamingJob as the controller uses it: typed, checked, durations in seconds."""
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -83,14 +84,18 @@ class RestoreSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
-    max_restarts: int = 20
+    """``max_restarts`` None: as many as it takes."""
+
+    max_restarts: int | None = None
     backoff: Seconds = 0.5
-    max_backoff: Seconds = 60.0
+    max_backoff: Seconds = 300.0
     reset_after: Seconds = 120.0
 
-    def pause(self, restarts: int) -> Seconds:
-        """Before the nth restart in a row, counted from 1."""
-        return min(self.max_backoff, self.backoff * 2.0 ** min(restarts - 1, 30))
+    def pause(self, restarts: int, *, seed: str) -> Seconds:
+        """Before the nth restart in a row, counted from 1: between half and all of what has doubled so far, so that
+        jobs that an outage ended together do not all come back together. Equal seeds give equal pauses."""
+        longest = min(self.max_backoff, self.backoff * 2.0 ** min(restarts - 1, 30))
+        return longest * (1.0 - 0.5 * zlib.crc32(seed.encode()) / 2**32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +219,7 @@ def _storage(spec: Mapping[str, Any] | None) -> StorageSpec | None:
 
 def _restart_policy(spec: Mapping[str, Any]) -> RestartPolicy:
     return RestartPolicy(
-        max_restarts=spec["maxRestarts"],
+        max_restarts=spec.get("maxRestarts"),
         backoff=parse_duration(spec["backoff"]),
         max_backoff=parse_duration(spec["maxBackoff"]),
         reset_after=parse_duration(spec["resetAfter"]),

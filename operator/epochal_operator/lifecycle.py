@@ -12,6 +12,7 @@ from typing import assert_never
 from epochal.protocol.control import (
     EXIT_MISCONFIGURED,
     EXIT_NOTHING_TO_RESTORE,
+    EXIT_REFUSED,
     EXIT_WOULD_REPEAT,
     CheckpointReport,
     DriverPhase,
@@ -84,6 +85,7 @@ class LifeReason(StrEnum):
     RESTARTS_EXHAUSTED = "RestartsExhausted"
     SPEC_NOT_ACCEPTED = "SpecNotAccepted"
     MISCONFIGURED = "Misconfigured"
+    REFUSED = "Refused"
     NOTHING_TO_RESTORE = "NothingToRestore"
     WOULD_REPEAT = "OutputWouldRepeat"
     RESUMING = "Resuming"
@@ -95,12 +97,16 @@ class LifeReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restarts:
-    """``in_a_row`` without a healthy time between them."""
+    """``in_a_row`` without a healthy time between them. ``fault``: the last driver ended by something that a person
+    must mend, and this says what kind; empty if time mends it. ``version`` is the spec's when the restart was
+    planned."""
 
     in_a_row: int = 0
     total: int = 0
     not_before: Seconds = 0.0
     message: str = ""
+    fault: str = ""
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +134,8 @@ class JobRecord:
     ``revision`` is the spec's that the present generation was started with; ``failed_version`` the spec's version with
     which the job failed: any edit after that gives it another chance. ``committing``: the job is to rest, but for the
     output of its newest epoch, which the present generation commits; still set if that failed for good. ``late`` is how
-    many rows came too late.
+    many rows came too late. ``proven`` is the newest revision with which a generation has restored: what ends such a
+    job later has come from outside.
     """
 
     checkpoints: Record
@@ -144,10 +151,16 @@ class JobRecord:
     failed_version: int = 0
     committing: bool = False
     late: LateRows = field(default_factory=LateRows)
+    proven: str | None = None
 
 
 AT_REST = (JobPhase.STOPPED, JobPhase.FINISHED)
 """Where a job can stay without a driver: the output of its newest epoch is committed."""
+
+
+def needs_person(job: JobRecord) -> bool:
+    """Whether the last driver ended by something that a person must mend, and none has succeeded since."""
+    return bool(job.restarts.fault) and job.phase not in (*AT_REST, *HALTED)
 
 
 def about_to_rest(job: JobRecord) -> bool:
@@ -246,7 +259,7 @@ class Step:
 
 def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     """What to do next. The order of the branches is the meaning."""
-    job = _with_wishes(spec, job)
+    job = _with_wishes(spec, _begun_anew(spec, _with_proof(job)))
     if job.phase in HALTED:
         return _rest(spec, job, seen)
     if job.committing:
@@ -281,7 +294,7 @@ def resumed(job: JobRecord) -> JobRecord:
     anew."""
     if job.phase in (*HALTED, JobPhase.RESTARTING):
         job = replace(job, phase=JobPhase.RESTARTING)
-    restarts = replace(job.restarts, in_a_row=0, not_before=0.0)
+    restarts = replace(job.restarts, in_a_row=0, not_before=0.0, fault="")
     return replace(job, finished=False, restarts=restarts, message="", committing=False, late=LateRows())
 
 
@@ -289,6 +302,19 @@ def outdated(spec: JobSpec, job: JobRecord) -> bool:
     """Whether the present generation was started with another spec than a new one would be. A spec that cannot be
     started leaves the job as it is."""
     return job.checkpoints.generation > 0 and spec.revision != job.revision and not spec.problem
+
+
+def _with_proof(job: JobRecord) -> JobRecord:
+    """From what the record knows already, so that one of a release before counts, too."""
+    return replace(job, proven=job.revision) if job.restored and job.proven != job.revision else job
+
+
+def _begun_anew(spec: JobSpec, job: JobRecord) -> JobRecord:
+    """Whoever edits the spec of a job that waits for its next try does not want to wait any longer."""
+    edited = spec.version != job.restarts.version or outdated(spec, job)
+    if job.phase is not JobPhase.RESTARTING or not edited or not job.restarts.not_before:
+        return job
+    return replace(job, restarts=replace(job.restarts, in_a_row=0, not_before=0.0, version=spec.version))
 
 
 def _with_wishes(spec: JobSpec, job: JobRecord) -> JobRecord:
@@ -416,7 +442,12 @@ def _commit_ended(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> St
     left = job.restarts.not_before - now
     match seen.output:
         case OutputCommitted():
-            job = replace(job, committing=False, checkpoints=replace(job.checkpoints, stopped=True))
+            job = replace(
+                job,
+                committing=False,
+                checkpoints=replace(job.checkpoints, stopped=True),
+                restarts=replace(job.restarts, fault=""),
+            )
             message = f"the output of epoch {job.checkpoints.newest_completed} is committed"
             return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=message)
         case OutputUnseen():
@@ -496,34 +527,65 @@ def _driver_gone(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Ste
     return _ended(spec, job, seen, now)
 
 
+_FAULTS = {
+    EXIT_MISCONFIGURED: LifeReason.MISCONFIGURED,
+    EXIT_NOTHING_TO_RESTORE: LifeReason.NOTHING_TO_RESTORE,
+    EXIT_REFUSED: LifeReason.REFUSED,
+}
+"""The exit codes that say that a person must mend something."""
+
+
 def _ended(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
-    """A driver has ended that should not have: restart it, unless no restart can mend it."""
+    """A driver has ended that should not have: restart it, unless only an edit of the job can mend it."""
     code, said = (
         (seen.driver.code, seen.driver.message) if isinstance(seen.driver, DriverEnded) else (None, "it is gone")
     )
-    if code in (EXIT_MISCONFIGURED, EXIT_NOTHING_TO_RESTORE):
-        reason = LifeReason.MISCONFIGURED if code == EXIT_MISCONFIGURED else LifeReason.NOTHING_TO_RESTORE
-        return _failed(spec, job, reason, said or f"the driver ended with code {code}")
+    fault = _FAULTS.get(code) if code is not None else None
+    if fault in (LifeReason.MISCONFIGURED, LifeReason.NOTHING_TO_RESTORE) and not _has_run(spec, job):
+        return _failed(spec, job, fault, said or f"the driver ended with code {code}")
     if code == EXIT_WOULD_REPEAT:
         waiting = _failed(spec, job, LifeReason.WOULD_REPEAT, said or f"the driver ended with code {code}")
         return replace(waiting, job=replace(waiting.job, phase=JobPhase.WAITING))
     how = "was lost" if code is None else f"ended with code {code}"
     message = f"the driver of generation {job.checkpoints.generation} {how}" + (f": {said}" if said else "")
-    return _restart(spec, job, now, message, Nothing())
+    return _restart(spec, job, now, message, Nothing(), fault=fault)
 
 
-def _restart(spec: JobSpec, job: JobRecord, now: Seconds, message: str, action: Nothing | EndDriver) -> Step:
-    in_a_row = job.restarts.in_a_row + 1
-    if in_a_row > spec.restart_policy.max_restarts:
+def _has_run(spec: JobSpec, job: JobRecord) -> bool:
+    """Whether the present generation is what has run before. One that was asked to go back is not."""
+    asked = not job.committing and spec.restore.wish not in (None, job.went_back)
+    return job.proven is not None and job.proven == job.revision and not asked
+
+
+def _restart(
+    spec: JobSpec,
+    job: JobRecord,
+    now: Seconds,
+    message: str,
+    action: Nothing | EndDriver,
+    *,
+    fault: LifeReason | None = None,
+) -> Step:
+    in_a_row, policy = job.restarts.in_a_row + 1, spec.restart_policy
+    if policy.max_restarts is not None and in_a_row > policy.max_restarts:
         failed = _failed(spec, job, LifeReason.RESTARTS_EXHAUSTED, f"{message}; given up after {in_a_row - 1} restarts")
         return replace(failed, action=action)
-    pause = spec.restart_policy.pause(in_a_row)
-    restarts = Restarts(in_a_row=in_a_row, total=job.restarts.total + 1, not_before=now + pause, message=message)
+    total = job.restarts.total + 1
+    pause = policy.pause(in_a_row, seed=f"{spec.uid}/{total}")
+    restarts = Restarts(
+        in_a_row=in_a_row,
+        total=total,
+        not_before=now + pause,
+        message=message,
+        fault=fault or "",
+        version=spec.version,
+    )
+    of = "" if policy.max_restarts is None else f" of {policy.max_restarts}"
     return Step(
         action=action,
         job=replace(job, phase=JobPhase.RESTARTING, restarts=restarts, running_since=None, silent_since=None),
         reason=LifeReason.RESTART_SCHEDULED,
-        message=f"{message}; restart {in_a_row} of {spec.restart_policy.max_restarts} in {pause:.1f} s",
+        message=f"{message}; restart {in_a_row}{of} in {pause:.1f} s",
     )
 
 
@@ -593,6 +655,7 @@ def _take_restored(spec: JobSpec, job: JobRecord, status: DriverStatus, now: Sec
         restored=True,
         running_since=now,
         went_back=spec.restore.wish,
+        restarts=replace(job.restarts, fault=""),
         phase=JobPhase.STOPPING if record.stop else JobPhase.RUNNING,
     )
     message = f"generation {record.generation} runs, " + (f"restored from epoch {epoch}" if epoch else "started empty")

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from epochal.protocol.decision import EndCleanup, Reason, Seconds, Stop
 from epochal_operator.events import completed
-from epochal_operator.lifecycle import JobPhase, LifeReason
+from epochal_operator.lifecycle import JobPhase, LifeReason, needs_person
 from epochal_operator.reconcile import Tick
 
 JobKey = tuple[str, str]
@@ -40,6 +40,7 @@ class _Job:
     duration: Seconds = 0.0
     bytes: int = 0
     restarts: int = 0
+    stalled: bool = False
 
 
 class Metrics:
@@ -92,6 +93,7 @@ class Metrics:
             job.epoch = record.newest_completed
             job.last_checkpoint = record.last_checkpoint
             job.restarts = step.job.restarts.total
+            job.stalled = needs_person(step.job)
             if done is not None:
                 job.duration, job.bytes = done.duration, done.bytes
             if (reason := failure(tick)) is not None:
@@ -148,6 +150,7 @@ class Metrics:
             ("epochal_epoch", "A job's newest completed epoch", "epoch"),
             ("epochal_last_checkpoint_duration_seconds", "How long it took", "duration"),
             ("epochal_last_checkpoint_bytes", "What it wrote", "bytes"),
+            ("epochal_job_stalled", "1 if it is tried again, and a person must mend something", "stalled"),
         ):
             values = ((key, float(getattr(job, field))) for key, (job, _) in jobs.items())
             yield _family(name, text, ["namespace", "job"], *values)

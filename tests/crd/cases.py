@@ -197,7 +197,7 @@ LIFE = [
     case("spec.restore.onCommittedOutput", "Forget", 'supported values: "Wait", "Repeat"'),
     case("spec.restartPolicy.maxRestarts", -1, "should be greater than or equal to 0"),
     case("spec.restartPolicy.maxRestarts", 100_001, "should be less than or equal to 100000"),
-    case("spec.restartPolicy.backoff", "2m", "backoff must not be longer than maxBackoff"),
+    case("spec.restartPolicy.backoff", "6m", "backoff must not be longer than maxBackoff"),
     case("spec.restartPolicy.backoff", "0s", BETWEEN),
     case("spec.restartPolicy.maxBackoff", "25h", BETWEEN),
     case("spec.restartPolicy.resetAfter", "never", DURATION),

@@ -91,7 +91,8 @@ def test_everything_that_may_be_set_is_taken_without_a_cluster_too() -> None:
 def test_defaults_are_those_without_a_cluster(job: dict[str, Any]) -> None:
     assert job["spec"] == validated(dict(GOOD))["spec"]
     assert job["spec"]["checkpoint"]["interval"] == "10s"
-    assert job["spec"]["restartPolicy"]["maxBackoff"] == "1m"
+    assert job["spec"]["restartPolicy"]["maxBackoff"] == "5m"
+    assert "maxRestarts" not in job["spec"]["restartPolicy"], "as often as it takes"
 
 
 def test_null_is_left_out(server: Server) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from epochal_operator.durations import format_duration, parse_duration
-from epochal_operator.job import DesiredState, parse_job
+from epochal_operator.job import DesiredState, RestartPolicy, parse_job
 from epochal_operator.lifecycle import JobPhase
 from epochal_operator.schema import ManifestError, job_schema, load_crd
 
@@ -44,8 +44,8 @@ def test_defaults_are_the_schemas() -> None:
     assert job.checkpoint.interval == 10
     assert job.checkpoint.timeout == 600
     assert (job.checkpoint.keep, job.checkpoint.every) == (4, 2)
-    assert job.restart_policy.pause(1) == 0.5
-    assert job.restart_policy.pause(1000) == 60
+    assert job.restart_policy == RestartPolicy()
+    assert job.restart_policy.max_restarts is None
     assert job.pipeline.config().module == "jobs.words:build"
 
 
@@ -99,7 +99,7 @@ def test_everything_that_is_given_arrives() -> None:
         ),
         ({"pipeline": {"file": "a.py", "parameters": {"n": 3}}}, "spec.pipeline.parameters.n: 3 is no string"),
         ({"restore": {"fromEpoch": 1, "fromSavepoint": "a"}}, "spec.restore: set at most one of"),
-        ({"restartPolicy": {"backoff": "2m"}}, "spec.restartPolicy.backoff: backoff must not be longer"),
+        ({"restartPolicy": {"backoff": "6m"}}, "spec.restartPolicy.backoff: backoff must not be longer"),
         ({"state": "running"}, "spec.state: 'running' is none of Running, Suspended"),
         ({"driver": {"memory": "1.5g"}}, "spec.driver.memory: '1.5g': write the heap as Spark does"),
         ({"pipeline": None}, "spec: pipeline is missing"),

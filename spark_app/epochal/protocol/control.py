@@ -225,10 +225,10 @@ EXIT_STOPPED = 0
 """The driver stopped as asked: its last checkpoint is published and committed."""
 
 EXIT_FAILED = 1
-"""The pipeline failed; a new generation may work."""
+"""The pipeline failed; time mends it, and a new generation may work."""
 
 EXIT_MISCONFIGURED = 2
-"""Something that no restart mends: the pipeline, a name, the store's credentials."""
+"""The job itself is wrong: its pipeline, a name, a setting. Only an edit mends it."""
 
 EXIT_FENCED = 3
 """A newer generation has taken over."""
@@ -238,6 +238,10 @@ EXIT_NOTHING_TO_RESTORE = 4
 
 EXIT_WOULD_REPEAT = 5
 """Going back would bring committed output a second time: the spec has to choose whether that may be."""
+
+EXIT_REFUSED = 6
+"""Something outside says no, and a person must mend it there: a password, a right, a table. A later generation finds it
+mended, without an edit of the job."""
 
 TOKEN_VARIABLE = "EPOCHAL_TOKEN"
 
