@@ -194,6 +194,7 @@ class Controller:
         assert job.reconciler is not None
         tick = job.reconciler.tick(spec, self._cluster.clock())
         job.store_down = False
+        backend.end_leftovers(tick.step.job)
         events.extend(events_of(tick))
         events.extend(self._waiting_event(job, tick))
         if tick.before and outdated(spec, tick.before) and _asked_to_stop(tick):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from epochal.protocol.decision import Complete, EndCleanup, Reason
-from epochal_operator.lifecycle import AT_REST, JobPhase, LifeReason, StartDriver, needs_person
+from epochal_operator.lifecycle import AT_REST, DriverUp, JobPhase, LifeReason, StartDriver, needs_person
 from epochal_operator.reconcile import Tick
 
 
@@ -23,6 +23,7 @@ class EventReason(StrEnum):
     STOPPED = "Stopped"
     CLEANUP_SUCCEEDED = "CleanupSucceeded"
     REPAIRED = "Repaired"
+    DRAINING = "Draining"
     # warnings
     CHECKPOINT_FAILED = "CheckpointFailed"
     CHECKPOINT_TIMED_OUT = "CheckpointTimedOut"
@@ -47,6 +48,10 @@ MEANING: dict[EventReason, str] = {
     EventReason.STOPPED: "The job has stopped, or finished: the output of its newest epoch is committed.",
     EventReason.CLEANUP_SUCCEEDED: "What only old epochs needed is deleted.",
     EventReason.REPAIRED: "Something that belongs to the job was deleted by somebody, and is there again.",
+    EventReason.DRAINING: (
+        "The driver has to go (its pod is evicted, preempted or deleted, its node is drained): it makes a last "
+        "checkpoint, and a new driver starts elsewhere."
+    ),
     EventReason.CHECKPOINT_FAILED: "A checkpoint failed; the message says why.",
     EventReason.CHECKPOINT_TIMED_OUT: "A checkpoint took longer than its timeout and is aborted.",
     EventReason.DRIVER_UNREACHABLE: "The driver does not answer.",
@@ -76,6 +81,7 @@ NORMAL = frozenset(
         EventReason.STOPPED,
         EventReason.CLEANUP_SUCCEEDED,
         EventReason.REPAIRED,
+        EventReason.DRAINING,
     }
 )
 
@@ -94,6 +100,7 @@ _AS_THEY_ARE: dict[Reason | LifeReason, EventReason] = {
     LifeReason.RESTORED: EventReason.RESTORED,
     LifeReason.SOURCES_FINISHED: EventReason.SOURCES_FINISHED,
     LifeReason.RESTART_SCHEDULED: EventReason.RESTART_SCHEDULED,
+    LifeReason.DRAINED: EventReason.DRAINING,
     Reason.CHECKPOINT_FAILED: EventReason.CHECKPOINT_FAILED,
     Reason.CHECKPOINT_TIMED_OUT: EventReason.CHECKPOINT_TIMED_OUT,
     Reason.TOO_MANY_FAILURES: EventReason.CHECKPOINT_FAILED,
@@ -114,6 +121,9 @@ def events_of(tick: Tick) -> Iterator[Event]:
         yield Event(EventReason.STARTING, step.message)
     elif reason := _AS_THEY_ARE.get(step.reason):
         yield Event(reason, step.message)
+    if step.job.draining and before is not None and not before.draining:
+        why = tick.seen.driver.leaving if isinstance(tick.seen.driver, DriverUp) else ""
+        yield Event(EventReason.DRAINING, f"the driver has to go ({why}): making a last checkpoint, then a new driver")
     if _came_to(AT_REST, tick):
         yield Event(EventReason.STOPPED, step.job.message)
     if step.reason is Reason.CHECKPOINT_ABORTED and before and before.checkpoints.in_flight:

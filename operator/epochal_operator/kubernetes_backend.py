@@ -17,7 +17,7 @@ from epochal_operator.belongings import Belongings
 from epochal_operator.driver_client import DriverClient, RememberingDriver
 from epochal_operator.driver_forward import ForwardedDriver
 from epochal_operator.job import JobSpec
-from epochal_operator.lifecycle import DriverAbsent, DriverEnded, JobRecord
+from epochal_operator.lifecycle import DriverAbsent, DriverEnded, JobPhase, JobRecord
 from epochal_operator.moments import parse_timestamp
 from epochal_operator.names import (
     CONTROL_PORT,
@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 KEPT_DRIVERS = 2
 """Pods of ended drivers that stay, for their logs."""
+
+END_GRACE = 2
+"""Seconds for a driver that the operator itself ends: there is no last checkpoint that it could wait for."""
 
 FORCE_AFTER: Seconds = 30.0
 """A pod that is still there so long after it should have ended is on a lost node: fencing makes it harmless."""
@@ -167,6 +170,8 @@ class KubernetesBackend:
                     generation=pod_state.generation_of(pod),
                     client=self._client_of(pod),
                     waiting=pod_state.waits_for(pod),
+                    since=pod_state.running_since(pod),
+                    leaving=pod_state.leaving(pod),
                 )
             newest = newest or ended
         job = self.load()
@@ -229,20 +234,21 @@ class KubernetesBackend:
         self._watched(kind).note(self.cluster.api.create(kind, self.spec.namespace, body))
 
     def end_driver(self) -> None:
-        self._end_drivers(grace=None)
+        self._end_drivers(grace=END_GRACE)
 
     def kill_driver(self) -> None:
         """End it without letting it finish anything."""
         self._end_drivers(grace=0)
 
-    def _end_drivers(self, *, grace: int | None) -> None:
+    def _end_drivers(self, *, grace: int) -> None:
         for pod in self._drivers():
             if pod_state.ended(pod) is not None:
                 continue
             metadata = pod["metadata"]
             since = metadata.get("deletionTimestamp")
             lost = since is not None and self.cluster.clock() - parse_timestamp(since) > FORCE_AFTER
-            if since is None or lost or grace == 0:
+            # Also one that somebody else gave more time.
+            if since is None or lost or metadata.get("deletionGracePeriodSeconds", grace) > grace:
                 self.cluster.api.delete(
                     "pods",
                     self.spec.namespace,
@@ -250,6 +256,16 @@ class KubernetesBackend:
                     grace=0 if lost else grace,
                     uid=metadata["uid"],
                 )
+
+    def end_leftovers(self, job: JobRecord) -> None:
+        """Delete pods whose driver has ended and whose other containers run on, once it is written down how it
+        ended."""
+        followed = job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
+        for pod in self._drivers():
+            written = not followed or pod_state.generation_of(pod) != job.checkpoints.generation
+            if written and pod_state.runs_on(pod):
+                metadata = pod["metadata"]
+                self.cluster.api.delete("pods", self.spec.namespace, metadata["name"], uid=metadata["uid"])
 
     def _forget_old(self, generation: Generation) -> None:
         old = [pod for pod in self._drivers() if pod_state.generation_of(pod) < generation]

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from epochal.protocol.control import (
+    EXIT_DRAINED,
     EXIT_MISCONFIGURED,
     EXIT_NOTHING_TO_RESTORE,
     EXIT_REFUSED,
@@ -89,6 +90,7 @@ class LifeReason(StrEnum):
     NOTHING_TO_RESTORE = "NothingToRestore"
     WOULD_REPEAT = "OutputWouldRepeat"
     RESUMING = "Resuming"
+    DRAINED = "Drained"
     ENDED = "Ended"
 
 
@@ -135,7 +137,8 @@ class JobRecord:
     which the job failed: any edit after that gives it another chance. ``committing``: the job is to rest, but for the
     output of its newest epoch, which the present generation commits; still set if that failed for good. ``late`` is how
     many rows came too late. ``proven`` is the newest revision with which a generation has restored: what ends such a
-    job later has come from outside.
+    job later has come from outside. ``draining``: the present generation's driver has to go (its pod is evicted, its
+    node is drained), so it makes a last checkpoint, and another one starts elsewhere.
     """
 
     checkpoints: Record
@@ -152,6 +155,7 @@ class JobRecord:
     committing: bool = False
     late: LateRows = field(default_factory=LateRows)
     proven: str | None = None
+    draining: bool = False
 
 
 AT_REST = (JobPhase.STOPPED, JobPhase.FINISHED)
@@ -187,11 +191,14 @@ class DriverEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverUp:
-    """``status`` is None if it does not answer (yet); ``waiting`` says what it is waiting for, where that is known."""
+    """``status`` is None if it does not answer (yet); ``waiting`` says what it is waiting for, where that is known, and
+    ``since`` when its process began. ``leaving`` says why it has to go, if it was asked to by somebody else."""
 
     generation: Generation
     status: DriverStatus | None
     waiting: str = ""
+    since: Seconds | None = None
+    leaving: str = ""
 
 
 Driver = DriverAbsent | DriverEnded | DriverUp
@@ -259,7 +266,7 @@ class Step:
 
 def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     """What to do next. The order of the branches is the meaning."""
-    job = _with_wishes(spec, _begun_anew(spec, _with_proof(job)))
+    job = _with_wishes(spec, _begun_anew(spec, _with_drain(_with_proof(job), seen)))
     if job.phase in HALTED:
         return _rest(spec, job, seen)
     if job.committing:
@@ -317,6 +324,16 @@ def _begun_anew(spec: JobSpec, job: JobRecord) -> JobRecord:
     return replace(job, restarts=replace(job.restarts, in_a_row=0, not_before=0.0, version=spec.version))
 
 
+def _with_drain(job: JobRecord, seen: Seen) -> JobRecord:
+    """A driver that has to go is stopped: it makes a last checkpoint if there is time for one. One that has not begun
+    has nothing to lose."""
+    match seen.driver:
+        case DriverUp(generation=generation, leaving=leaving) if leaving and job.phase is JobPhase.RUNNING:
+            return replace(job, draining=job.draining or generation == job.checkpoints.generation)
+        case _:
+            return job
+
+
 def _with_wishes(spec: JobSpec, job: JobRecord) -> JobRecord:
     if spec.restore.wish is None and job.went_back is not None:
         job = replace(job, went_back=None)
@@ -339,6 +356,8 @@ def _with_wishes(spec: JobSpec, job: JobRecord) -> JobRecord:
 
 def _stop_wanted(spec: JobSpec, job: JobRecord) -> bool:
     if spec.state is DesiredState.SUSPENDED or job.finished:
+        return True
+    if job.draining and job.phase in (JobPhase.RUNNING, JobPhase.STOPPING):
         return True
     return outdated(spec, job) and job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
 
@@ -410,6 +429,7 @@ def _commit(spec: JobSpec, job: JobRecord, seen: Seen, epoch: Epoch, now: Second
         silent_since=None,
         late=replace(job.late, of_driver=0),
         revision=spec.revision,
+        draining=False,
         committing=True,
     )
     message = f"{pending}: starting generation {generation} to commit it"
@@ -424,11 +444,11 @@ def _committing(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step
         case DriverUp(generation=generation) if generation != record.generation or job.phase is JobPhase.RESTARTING:
             message = f"ending the driver of generation {generation}"
             return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
-        case DriverUp(waiting=waiting):
-            took = now - record.generation_started
+        case DriverUp(waiting=waiting, since=since):
+            took = now - max(record.generation_started, since or 0.0)
             why = f": {waiting}" if waiting else ""
-            if took > spec.start_timeout:
-                message = f"the output of epoch {record.newest_completed} is not committed after {took:.0f} s{why}"
+            if took > spec.start_timeout and not waiting:
+                message = f"the output of epoch {record.newest_completed} is not committed after {took:.0f} s"
                 return _restart(spec, job, now, message, EndDriver())
             message = f"committing the output of epoch {record.newest_completed}{why}"
             return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=message)
@@ -495,6 +515,7 @@ def _start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
         silent_since=None,
         late=replace(job.late, of_driver=0),
         revision=spec.revision,
+        draining=False,
     )
     message = f"starting generation {generation}"
     return Step(action=StartDriver(generation, restore), job=job, reason=LifeReason.STARTING, message=message)
@@ -546,6 +567,12 @@ def _ended(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     if code == EXIT_WOULD_REPEAT:
         waiting = _failed(spec, job, LifeReason.WOULD_REPEAT, said or f"the driver ended with code {code}")
         return replace(waiting, job=replace(waiting.job, phase=JobPhase.WAITING))
+    if code == EXIT_DRAINED and job.restored:
+        # Nothing is wrong with it: the next one starts at once.
+        message = f"the driver of generation {job.checkpoints.generation} was asked to end: {said}"
+        restarts = replace(job.restarts, not_before=now, message=message, version=spec.version)
+        job = replace(job, phase=JobPhase.RESTARTING, restarts=restarts, running_since=None, silent_since=None)
+        return Step(action=Nothing(), job=job, reason=LifeReason.DRAINED, message=message)
     how = "was lost" if code is None else f"ended with code {code}"
     message = f"the driver of generation {job.checkpoints.generation} {how}" + (f": {said}" if said else "")
     return _restart(spec, job, now, message, Nothing(), fault=fault)
@@ -621,12 +648,16 @@ def _silent(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
 
 
 def _not_restored(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
-    took = now - job.checkpoints.generation_started
-    waiting = seen.driver.waiting if isinstance(seen.driver, DriverUp) else ""
-    why = f": {waiting}" if waiting else ""
+    found = seen.driver if isinstance(seen.driver, DriverUp) else None
+    if found and found.waiting:
+        # Its node, or the scheduler, tries again by itself: another pod would wait for the same.
+        message = f"the driver is starting: {found.waiting}"
+        return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message=message)
+    begun = job.checkpoints.generation_started
+    took = now - max(begun, found.since if found and found.since is not None else begun)
     if took > spec.start_timeout:
-        return _restart(spec, job, now, f"the driver has not begun after {took:.0f} s{why}", EndDriver())
-    return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message=f"the driver is starting{why}")
+        return _restart(spec, job, now, f"the driver has not begun after {took:.0f} s", EndDriver())
+    return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message="the driver is starting")
 
 
 def _answering(spec: JobSpec, job: JobRecord, seen: Seen, status: DriverStatus, now: Seconds) -> Step:

@@ -2,9 +2,11 @@
 
 import re
 
+from epochal.protocol.decision import Seconds
 from epochal.protocol.epochs import Generation
 from epochal_operator.api import JsonObject
 from epochal_operator.lifecycle import DriverEnded
+from epochal_operator.moments import parse_timestamp
 from epochal_operator.names import GENERATION_LABEL, ROLE_LABEL, Role
 from epochal_operator.resources import DRIVER_CONTAINER
 
@@ -28,23 +30,49 @@ def generation_of(pod: JsonObject) -> Generation:
 
 
 def ended(pod: JsonObject) -> DriverEnded | None:
-    """How the driver ended; None while it lives."""
+    """How the driver ended; None while it lives. Its own container counts: a sidecar that has died changes nothing, and
+    one that runs on does not keep the driver alive."""
     status = pod.get("status") or {}
     generation = generation_of(pod)
-    if status.get("phase") in ("Succeeded", "Failed"):
-        container = ended_container(pod, DRIVER_CONTAINER)
-        if container is None:
-            # Evicted, or its node is gone: the pod knows, its container does not.
-            said = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
-            return DriverEnded(generation=generation, code=None, message=said)
+    container = ended_container(pod, DRIVER_CONTAINER)
+    if container is not None:
         code = int(container.get("exitCode", 1))
         return DriverEnded(generation=generation, code=code, message=_why(container))
+    if status.get("phase") in ("Succeeded", "Failed"):
+        # Evicted, its node is gone, or it never began: the pod knows, its container does not.
+        said = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+        return DriverEnded(generation=generation, code=None, message=said or _init_failed(status))
     return None
+
+
+def runs_on(pod: JsonObject) -> bool:
+    """Whether other containers run on after the driver's has ended: nobody ends them but us."""
+    over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not over and ended(pod) is not None and "deletionTimestamp" not in pod["metadata"]
+
+
+def running_since(pod: JsonObject) -> Seconds | None:
+    """When the driver's container began."""
+    for container in (pod.get("status") or {}).get("containerStatuses") or []:
+        if container.get("name") == DRIVER_CONTAINER and (running := (container.get("state") or {}).get("running")):
+            return parse_timestamp(running["startedAt"]) if running.get("startedAt") else None
+    return None
+
+
+def leaving(pod: JsonObject) -> str:
+    """Why the pod has to go, if it has to: evicted, preempted, deleted by somebody, its node drained or shut down."""
+    for condition in (pod.get("status") or {}).get("conditions") or []:
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            said = ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
+            return f"its pod has to go: {said}"
+    return "its pod is being deleted" if "deletionTimestamp" in pod["metadata"] else ""
 
 
 def waits_for(pod: JsonObject) -> str:
     """What a pod that has not begun is waiting for, in words."""
     status = pod.get("status") or {}
+    if running_since(pod) is not None:
+        return ""
     reason, message = _container_waits(status)
     if reason and reason not in ("ContainerCreating", "PodInitializing"):
         return ": ".join(filter(None, (reason, message)))
@@ -72,9 +100,18 @@ def _why(container: JsonObject) -> str:
     said = last_line(container.get("message") or "")
     reason = container.get("reason") or ""
     if reason == "OOMKilled":
-        return "it ran out of memory: give it more (driver.memory), or a smaller batch"
+        return "it ran out of memory (OOMKilled): raise spec.driver.memory, or make its batches smaller"
     # "Error" and "Completed" say no more than the exit code.
     return said if reason in ("", "Error", "Completed") else ": ".join(filter(None, (reason, said)))
+
+
+def _init_failed(status: JsonObject) -> str:
+    for container in status.get("initContainerStatuses") or []:
+        terminated = (container.get("state") or {}).get("terminated") or {}
+        if code := terminated.get("exitCode"):
+            said = last_line(terminated.get("message") or "") or str(terminated.get("reason") or "")
+            return f"init container {container.get('name')} ended with code {code}" + (f": {said}" if said else "")
+    return ""
 
 
 def _container_waits(status: JsonObject) -> tuple[str, str]:

@@ -73,11 +73,13 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverAlive:
     """A driver process that has not ended. ``client`` is None until its address is known; ``waiting`` then says what
-    it is waiting for, if anything."""
+    it is waiting for, if anything. ``since`` is when it began, ``leaving`` why it has to go, where that is known."""
 
     generation: Generation
     client: DriverClient | None
     waiting: str = ""
+    since: Seconds | None = None
+    leaving: str = ""
 
 
 class Backend(Protocol):
@@ -302,7 +304,14 @@ class Reconciler:
 
 
 def _up(found: DriverAlive, status: DriverStatus | None) -> Driver:
-    return DriverUp(generation=found.generation, status=status, waiting=found.waiting)
+    asked = "its process was asked to end" if status is not None and status.ending else ""
+    return DriverUp(
+        generation=found.generation,
+        status=status,
+        waiting=found.waiting,
+        since=found.since,
+        leaving=found.leaving or asked,
+    )
 
 
 def bytes_written(manifest: Manifest) -> int:

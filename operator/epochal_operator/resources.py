@@ -20,7 +20,13 @@ from typing import Any
 
 import msgspec
 
-from epochal.protocol.control import POD_ADDRESS_VARIABLE, TOKEN_VARIABLE, DriverConfig, RestoreConfig
+from epochal.protocol.control import (
+    GRACE_VARIABLE,
+    POD_ADDRESS_VARIABLE,
+    TOKEN_VARIABLE,
+    DriverConfig,
+    RestoreConfig,
+)
 from epochal.protocol.epochs import Generation
 from epochal_operator.api import JsonObject
 from epochal_operator.job import JobSpec
@@ -45,8 +51,8 @@ PIPELINE_DIRECTORY = "/etc/epochal/pipeline"
 CONFIG_KEY = "driver.json"
 TEMPLATE_KEY = "executor-template.json"
 DRIVER_CONTAINER = "driver"
-DRIVER_GRACE = 10
-"""Seconds that a driver has to end by itself."""
+DRIVER_GRACE = 60
+"""Seconds that a driver has for its last checkpoint when its pod is evicted; a template may say otherwise."""
 
 RESTRICTED_POD: JsonObject = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 RESTRICTED: JsonObject = {
@@ -171,10 +177,12 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation) -> J
     """Defaults of ours, over them the spec's template, over that what must be so."""
     name = driver_name(spec.name, generation)
     memory = pod_memory(spec.driver.memory)
+    template = spec.driver.pod_template or {}
+    grace = (template.get("spec") or {}).get("terminationGracePeriodSeconds")
+    grace = DRIVER_GRACE if grace is None else grace
     defaults: JsonObject = {
         "spec": {
             "securityContext": RESTRICTED_POD,
-            "terminationGracePeriodSeconds": DRIVER_GRACE,
             "containers": [
                 {
                     "name": DRIVER_CONTAINER,
@@ -198,6 +206,7 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation) -> J
         "spec": {
             # A driver that ends is followed by a new generation, never by itself.
             "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": grace,
             "serviceAccountName": spec.account,
             "volumes": [
                 {"name": "epochal-driver", "configMap": {"name": name}},
@@ -221,6 +230,7 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation) -> J
                     "env": [
                         *environment(spec),
                         {"name": TOKEN_VARIABLE, "valueFrom": token},
+                        {"name": GRACE_VARIABLE, "value": str(grace)},
                         {"name": POD_ADDRESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
                     ],
                     "envFrom": credentials(spec),
@@ -232,7 +242,7 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation) -> J
             ],
         },
     }
-    return merged(merged(defaults, spec.driver.pod_template or {}), fixed)
+    return merged(merged(defaults, template), fixed)
 
 
 def executor_template(spec: JobSpec) -> JsonObject:

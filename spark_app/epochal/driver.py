@@ -29,6 +29,7 @@ from epochal.protocol.control import (
     EXIT_FAILED,
     EXIT_MISCONFIGURED,
     EXIT_STOPPED,
+    GRACE_VARIABLE,
     POD_ADDRESS_VARIABLE,
     TOKEN_VARIABLE,
     DriverConfig,
@@ -103,6 +104,9 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 
 LAST_REPORT_WAIT = 5.0
 
+ENDING_TAKES = 5.0
+"""Seconds of the grace period that are left to end in, without a last checkpoint."""
+
 
 def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -122,8 +126,7 @@ def main(arguments: list[str]) -> int:
     # Python workers must be this interpreter: Spark would look for one named python3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     engine = Engine(config)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: engine.stop(f"ended by {signal.Signals(number).name}"))
+    _end_by_signals(engine)
     server = ControlServer(engine, host=config.host, port=config.port, token=token, registry=engine.metrics.registry)
     server.start()
     _announce(config, server.address)
@@ -140,6 +143,23 @@ def main(arguments: list[str]) -> int:
     # The last line of a log is what people (and the controller) look at first.
     logger.log(logging.INFO if code == EXIT_STOPPED else logging.ERROR, "%s", engine.status().message.split("\n")[0])
     return code
+
+
+def _end_by_signals(engine: Engine) -> None:
+    """A pod that is evicted gets SIGTERM: there is time for a last checkpoint. Elsewhere, or asked a second time, the
+    driver ends at once."""
+    grace = float(os.environ.get(GRACE_VARIABLE) or 0)
+    stay = max(grace / 2, grace - ENDING_TAKES)
+
+    def on_signal(number: int, _: object) -> None:
+        message = f"ended by {signal.Signals(number).name}"
+        # Not here: this may have interrupted what holds a lock that is needed for it.
+        drain = number == signal.SIGTERM and stay > 0
+        target = (lambda: engine.drain(message, stay)) if drain else (lambda: engine.stop(message))
+        threading.Thread(target=target, name="ending", daemon=True).start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
 
 
 def _run(engine: Engine, config: DriverConfig) -> None:

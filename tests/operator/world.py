@@ -50,6 +50,9 @@ class SimDriver(DriverClient):
         self.alive = True
         self.silent = False
         self.finished = False
+        self.leaving = self.waiting = ""
+        self.ending = False
+        self.since: float | None = None
         self.count = 0
         self.restored: Epoch | None = None
         self.last: Manifest | None = None
@@ -71,6 +74,7 @@ class SimDriver(DriverClient):
             restored_epoch=self.restored,
             newest_number=newest_epoch_number(self.world.objects, self.world.paths),
             finished=self.finished,
+            ending=self.ending,
         )
 
     def post_barrier(self, generation: Generation, barrier: CheckpointBarrier) -> CheckpointReport:
@@ -271,7 +275,15 @@ class World:
     def driver(self) -> DriverAbsent | DriverEnded | DriverAlive:
         for generation in sorted(self.drivers, reverse=True):
             if self.drivers[generation].alive:
-                return DriverAlive(generation=generation, client=self.drivers[generation])
+                driver = self.drivers[generation]
+                client = None if driver.waiting else driver
+                return DriverAlive(
+                    generation=generation,
+                    client=client,
+                    waiting=driver.waiting,
+                    since=driver.since,
+                    leaving=driver.leaving,
+                )
         job = self.load()
         if job is None or job.checkpoints.generation not in self.drivers:
             return DriverAbsent()

@@ -136,11 +136,13 @@ class SinkReport(_Message, frozen=True):
     rows_committed: int
 
 
-class DriverStatus(_Message, frozen=True):
+class DriverStatus(_Message, frozen=True, omit_defaults=True):
     """Answer of ``GET /v1/status``.
 
     ``restored_epoch`` is what this generation began with (0: empty), ``newest_number`` the highest epoch number that it
     saw in the store, sealed ones included; both None until it has restored. ``finished``: every source has ended.
+    ``ending``: it was asked to end by others than the controller, and waits for a last checkpoint as long as it can.
+    Defaults are left out, so that a controller of an older release misses only what it does not know.
     """
 
     namespace: str
@@ -153,6 +155,7 @@ class DriverStatus(_Message, frozen=True):
     newest_number: ParentField | None = None
     skipped_epochs: dict[str, str] = {}
     finished: bool = False
+    ending: bool = False
     sources: tuple[SourceReport, ...] = ()
     sinks: tuple[SinkReport, ...] = ()
     late_rows: int = 0
@@ -243,7 +246,13 @@ EXIT_REFUSED = 6
 """Something outside says no, and a person must mend it there: a password, a right, a table. A later generation finds it
 mended, without an edit of the job."""
 
+EXIT_DRAINED = 7
+"""The driver was asked to end (its pod was evicted, its node shut down), and no last checkpoint was made in time."""
+
 TOKEN_VARIABLE = "EPOCHAL_TOKEN"
+
+GRACE_VARIABLE = "EPOCHAL_GRACE_SECONDS"
+"""Where a driver runs in a pod: the seconds between SIGTERM and SIGKILL, in which it can make a last checkpoint."""
 
 POD_ADDRESS_VARIABLE = "EPOCHAL_POD_IP"
 """Where a driver runs in a pod: its address, which executors connect to."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from epochal.protocol.control import (
+    EXIT_DRAINED,
     EXIT_FAILED,
     EXIT_FENCED,
     EXIT_MISCONFIGURED,
@@ -103,6 +104,7 @@ class Engine:
         self._background = Background()
         self._warming: threading.Thread | None = None
         self._ended = threading.Event()
+        self._ending = False
         self.last_report_read = threading.Event()
         self._claim = uuid.uuid4().hex
         self._work_dir = Path(config.work_dir or tempfile.mkdtemp(prefix="epochal-"))
@@ -147,6 +149,20 @@ class Engine:
     def stop(self, message: str) -> None:
         """End without a checkpoint: the newest epoch is what counts."""
         self._end(EXIT_FAILED, DriverPhase.STOPPED, message)
+
+    def drain(self, message: str, seconds: float) -> None:
+        """Somebody else than the controller wants this driver to end. Only the controller begins epochs: tell it, and
+        stay for the last checkpoint that it asks for, ``seconds`` at most. Asked again, or where there is nothing to
+        lose, end now."""
+        working = self._phase is DriverPhase.RUNNING or self._only_commits
+        if self._ending or not working:
+            self._end(EXIT_DRAINED, DriverPhase.STOPPED, message)
+            return
+        self._ending = True
+        logger.info("Asked to end: waiting at most %.0f s for a last checkpoint", seconds)
+        if not self._ended.wait(timeout=seconds):
+            why = f"{message}: no last checkpoint was made within {seconds:.0f} s"
+            self._end(EXIT_DRAINED, DriverPhase.STOPPED, why)
 
     def _start(self, spark: SparkSession, graph: Graph) -> None:
         """Begin the generation.
@@ -459,6 +475,7 @@ class Engine:
             newest_number=self._newest_number,
             skipped_epochs=self._skipped,
             finished=bool(sources) and all(source.finished for source in sources),
+            ending=self._ending,
             sources=reports.each({source.name: source.report for source in sources}),
             sinks=reports.each({sink.name: functools.partial(_sink_report, sink) for sink in sinks}),
             late_rows=reports.of("late rows", lambda: sum(self._late_rows().values()), 0),
