@@ -1,10 +1,11 @@
-"""A driver that has to go because somebody else says so: it makes a last checkpoint, and the next one starts at once."""
+"""A driver that somebody else asks to go: it makes a last checkpoint, and the next one starts at once."""
 
 from dataclasses import replace
 
 import pytest
 
 from epochal.protocol.control import EXIT_DRAINED
+from epochal.protocol.epochs import Epoch
 from epochal_operator.events import EventReason, events_of
 from epochal_operator.job import JobSpec
 from epochal_operator.lifecycle import JobPhase
@@ -70,7 +71,7 @@ def test_the_checkpoint_in_flight_comes_first() -> None:
 
 def test_a_driver_that_is_killed_before_its_last_checkpoint_is_replaced_at_once() -> None:
     world, reconciler = running()
-    world.hanging = {1}
+    world.hanging = {Epoch(1)}
     world.newest.leaving = EVICTED
     world.ticks(reconciler, RARELY, 2)
     assert record(world).checkpoints.in_flight is not None
@@ -88,7 +89,7 @@ def test_a_driver_that_ended_while_no_operator_looked_is_replaced_without_a_paus
         world.ticks(reconciler, RARELY, 4)
         job = record(world)
         assert (job.phase, job.checkpoints.generation) == (JobPhase.RUNNING, generation)
-    assert job.restarts.in_a_row == 0
+    assert record(world).restarts.in_a_row == 0
 
 
 def test_a_driver_that_is_evicted_again_and_again_before_it_has_begun_is_not_started_in_a_loop() -> None:
