@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 from epochal.pipeline import Pipeline, value_state
 from epochal.runtime import arrow_batches, latest_files
 from epochal.runtime.arrow_batches import LIMIT, OFF
+from epochal.runtime.persistence import Persistence
+from tests.runtime import streaming
 from tests.runtime.streaming import FedJob, at
 from tests.support.depth import DEEP
 
@@ -44,6 +46,8 @@ def test_rows_of_a_megabyte_go_through_in_pieces(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrow_batches, "BATCH_BYTES", 4 * MEGABYTE)
+    # Executors write and read state here: all of it at once is more than a driver holds.
+    monkeypatch.setattr(streaming, "_DriverPersistence", Persistence)
 
     def build(p: Pipeline, job: FedJob) -> None:
         rows = job.source(p, "rows", ROWS, event_time="at")

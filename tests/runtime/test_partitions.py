@@ -20,22 +20,22 @@ def of(*, bounded: bool = False, idle_after: float = 30.0) -> Partitions:
 
 def test_the_last_of_them_says_how_far_they_have_come() -> None:
     partitions = of()
-    partitions.note({"rows": 1, "newest_0": 100}, now=1.0)
+    partitions.note({ZERO: 100}, now=1.0)
     assert partitions.newest(1.0, ()) is None, "nobody knows how far the other one is"
-    partitions.note({"rows": 1, "newest_1": 40}, now=2.0)
+    partitions.note({ONE: 40}, now=2.0)
     assert partitions.newest(2.0, ()) == 40
-    partitions.note({"rows": 1, "newest_1": 30}, now=3.0)
+    partitions.note({ONE: 30}, now=3.0)
     assert partitions.newest(3.0, ()) == 40, "rows out of order do not take it back"
 
 
 def test_one_that_is_idle_does_not_count_until_it_brings_rows() -> None:
     partitions = of()
-    partitions.note({"rows": 2, "newest_0": 100, "newest_1": 40}, now=1.0)
-    partitions.note({"rows": 1, "newest_0": 200}, now=29.0)
+    partitions.note({ZERO: 100, ONE: 40}, now=1.0)
+    partitions.note({ZERO: 200}, now=29.0)
     assert partitions.newest(30.0, ()) == 40
     assert partitions.newest(31.0, ()) == 200
     assert partitions.newest(31.0, {ONE}) == 40, "it has records that Spark has not come to"
-    partitions.note({"rows": 1, "newest_1": 50}, now=32.0)
+    partitions.note({ONE: 50}, now=32.0)
     assert partitions.newest(32.0, ()) == 50
     assert partitions.newest(99.0, ()) == 200, "all are idle: nobody is waited for"
 
@@ -43,14 +43,14 @@ def test_one_that_is_idle_does_not_count_until_it_brings_rows() -> None:
 def test_a_batch_that_takes_long_makes_nobody_idle() -> None:
     """What has come meanwhile is seen when Spark looks for the next one."""
     partitions = of()
-    partitions.note({"rows": 2, "newest_0": 100, "newest_1": 40}, now=1.0)
-    partitions.note({"rows": 1, "newest_0": 200}, now=500.0)
+    partitions.note({ZERO: 100, ONE: 40}, now=1.0)
+    partitions.note({ZERO: 200}, now=500.0)
     assert partitions.newest(1.5, None) == 40
 
 
 def test_a_new_one_is_waited_for_and_one_that_is_gone_is_not() -> None:
     partitions = of()
-    partitions.note({"rows": 2, "newest_0": 100, "newest_1": 40}, now=50.0)
+    partitions.note({ZERO: 100, ONE: 40}, now=50.0)
     partitions.know([ZERO, ONE, Partition("orders", 2)], looked=51.0)
     assert partitions.newest(52.0, ()) is None
     assert partitions.newest(80.0, ()) is None
@@ -61,11 +61,11 @@ def test_a_new_one_is_waited_for_and_one_that_is_gone_is_not() -> None:
 
 def test_one_of_a_bounded_source_counts_until_its_end() -> None:
     partitions = of(bounded=True)
-    partitions.note({"rows": 1, "newest_0": 100}, now=1.0)
+    partitions.note({ZERO: 100}, now=1.0)
     assert partitions.newest(999.0, None) is None, "Spark has not told where the end is"
     assert partitions.newest(999.0, {ZERO, ONE}) is None
     assert partitions.newest(2.0, {ZERO}) == 100
-    partitions.note({"rows": 1, "newest_1": 40}, now=3.0)
+    partitions.note({ONE: 40}, now=3.0)
     assert partitions.newest(3.0, ()) == 100
 
 

@@ -96,7 +96,10 @@ _ORDERED = tuple(name for name in TYPES if name not in ("map", "variant"))
 
 LEGAL: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sum", "avg"), (*_NUMERIC, "day_interval", "hour_interval")),
-    **dict.fromkeys(("stddev", "stddev_pop", "variance", "var_pop"), _NUMERIC),
+    # As doubles, all of this one's values are the same, and what remains is how a mean was rounded.
+    **dict.fromkeys(
+        ("stddev", "stddev_pop", "variance", "var_pop"), tuple(name for name in _NUMERIC if name != "decimal_38_0")
+    ),
     # Spark itself gives wrong bytes for these of collated strings if it interprets plans, as it does in tests.
     **dict.fromkeys(("min", "max"), tuple(name for name in _ORDERED if name != "collated")),
     **dict.fromkeys(("bool_and", "bool_or", "any"), _BOOLEAN),

@@ -1,5 +1,6 @@
 """Watermarks of Kafka sources: each partition has its own, and no job sees the columns that tell them apart."""
 
+import uuid
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,6 +10,7 @@ from pyspark.sql import functions as F
 
 from epochal.pipeline import Pipeline
 from epochal.protocol.control import SourceReport
+from epochal.runtime.partitions import FEW
 from tests.sinks.test_sources import sql_job, wait_for_rows
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.local_job import LocalJob
@@ -104,3 +106,35 @@ def test_partitions_that_are_idle_and_come_back(
     found = sorted(pq.read_table(tmp_path / "out").to_pylist(), key=lambda row: row["window_start"])
     assert sum(row["orders"] for row in found) == newest + 7 + 2, "all but the one whose window is still open"
     assert set(found[0]) == {"window_start", "window_end", "orders"}
+
+
+def test_many_partitions_more_of_them_while_it_runs_and_a_lost_driver(
+    spark: SparkSession, tmp_path: Path, broker: KafkaBroker
+) -> None:
+    many = FEW + 4
+    topic = f"test-{uuid.uuid4().hex[:12]}"
+    broker.make_topic(topic, many)
+
+    def build(p: Pipeline) -> None:
+        source = p.source("orders", orders_of(p, broker, topic), event_time="at", idle_after=60)
+        counted = source.window("counted", size="10 seconds", aggregates={"orders": F.count("*")})
+        counted.to_parquet("out", str(tmp_path / "out"))
+
+    job = LocalJob(spark, build, tmp_path)
+    send(broker, topic, *((part, seconds) for part in range(many) for seconds in ((0, 30) if part else (0, 6))))
+    job.start()
+    job.wait(lambda: watermark_of(job) == 6, "the watermark of the partition that is behind")
+    job.checkpoint()
+    # A new partition brings older rows than all others have.
+    broker.add_partitions(topic, many + 1)
+    send(broker, topic, (many, 8), *((part, 50) for part in range(many)))
+    job.wait(lambda: watermark_of(job) == 8, "the watermark of the new partition")
+    job.crash()
+    job.start()
+    job.wait(lambda: watermark_of(job) == 8, "the same after a restart")
+    send(broker, topic, *((part, 100) for part in range(many + 1)))
+    job.wait(lambda: watermark_of(job) == 100, "all of them")
+    assert late_of(job) == 0
+    job.checkpoint(then_stop=True)
+    found = sorted(pq.read_table(tmp_path / "out").to_pylist(), key=lambda row: row["window_start"])
+    assert [row["orders"] for row in found] == [many + 2, many - 1, many], "at 0 to 9, 30 and 50"

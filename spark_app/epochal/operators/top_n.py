@@ -12,7 +12,7 @@ from epochal.operators.definitions import expressions, typed
 from epochal.operators.keys import KEY, check_keys, check_new_columns, with_key
 from epochal.runtime.observed import micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.stored_types import has_order
+from epochal.runtime.stored_types import check_storable, has_order
 from epochal.runtime.tables import KeyedTimeTable, union
 
 RANK = "rank"
@@ -23,6 +23,7 @@ class Ranking:
     """The first ``n`` rows of each key, numbered from 1."""
 
     def __init__(self, n: int, order_by: list[Column], frame: DataFrame) -> None:
+        check_storable(frame.schema)  # before Spark tells of the order, which no user wrote
         self._n = n
         others = [F.col(field.name) for field in frame.schema.fields if has_order(field.dataType)]
         self._order = [*order_by, *others]

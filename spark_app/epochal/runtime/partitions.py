@@ -7,7 +7,7 @@ Spark's Kafka source up through the plan, under names of their own, until the ba
 
 import json
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,10 @@ PASSING = (
     "RepartitionByExpression",
 )
 """Nodes of a plan above which a row is still of one record, and which let further columns through."""
+
+FEW = 8
+"""Up to so many the times are computed on the way, with one aggregate each: with 64, every row would cost seven times
+as much as with one. Of more, the batch is held and grouped."""
 
 logger = logging.getLogger(__name__)
 
@@ -105,8 +109,12 @@ class Partitions:
         return len(self._newest) > 1
 
     @property
+    def many(self) -> bool:
+        return len(self._newest) > FEW
+
+    @property
     def metrics(self) -> Metrics:
-        """Of a batch, for those that are known."""
+        """Of a batch, for those that are known and few."""
         if self._metrics is None:
             time = micros(F.col(self._event_time))
             each = {f"newest_{place}": F.max(F.when(self._is(one), time)) for place, one in enumerate(self._newest)}
@@ -118,11 +126,23 @@ class Partitions:
         topics = {other.topic for other in self._newest}
         return number if len(topics) == 1 else number & (F.col(TOPIC) == one.topic)
 
-    def note(self, seen: dict[str, Any], now: float) -> None:
-        """A batch had these metrics."""
-        for place, one in enumerate(self._newest):
-            time = seen.get(f"newest_{place}")
-            if time is not None:
+    def times(self, seen: dict[str, Any]) -> dict[Partition, int]:
+        """The newest times among a batch's metrics."""
+        found = {one: seen.get(f"newest_{place}") for place, one in enumerate(self._newest)}
+        return {one: time for one, time in found.items() if time is not None}
+
+    def grouped(self, held: DataFrame, latest: int | None) -> dict[Partition, int]:
+        """The newest times of a batch that is held, up to the ``latest`` that counts: by a job of their own, which
+        costs the same for any number of partitions."""
+        time = micros(F.col(self._event_time))
+        counted = held.where(time.isNotNull() if latest is None else time <= latest)
+        rows = counted.groupBy(TOPIC, NUMBER).agg(F.max(time)).collect()
+        return {Partition(topic, number): newest for topic, number, newest in rows}
+
+    def note(self, times: Mapping[Partition, int], now: float) -> None:
+        """A batch had these newest times. One that is not known (any more) holds nobody back."""
+        for one, time in times.items():
+            if one in self._newest:
                 before = self._newest[one]
                 self._newest[one] = time if before is None else max(before, time)
                 self._last[one] = now

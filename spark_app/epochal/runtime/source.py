@@ -32,7 +32,7 @@ from epochal.runtime.observed import Metrics, Observed, micros
 from epochal.runtime.operator import MAIN, Operator, OperatorContext
 from epochal.runtime.partitions import NUMBER, TOPIC, Partition, Partitions, ends_of_batch, offsets, with_partition
 from epochal.runtime.seen_files import COMPACT_INTERVAL, longest_age, read_log, write_log
-from epochal.runtime.tables import SMALL_BATCH
+from epochal.runtime.tables import SMALL_BATCH, Run
 from epochal.runtime.task import MAX_WATERMARK, BatchScope, Task
 
 logger = logging.getLogger(__name__)
@@ -258,11 +258,18 @@ class SourceTask(Task):
         """The same; the newest time is the one that all partitions have come to."""
         if not partitions.several:
             return self._send_counted(scope, frame.drop(TOPIC, NUMBER))
-        observed = Observed(frame, partitions.metrics)
-        self._send(scope, observed.frame.drop(TOPIC, NUMBER), MAIN)
-        seen = self._believed(frame, partitions.metrics, observed.get())
-        partitions.note(seen, time.monotonic())
-        return {"rows": seen["rows"], "newest": partitions.newest(self._looked, self._unread())}
+        if partitions.many:
+            held = Run.materialise(frame)
+            scope.dropped.append(held)
+            self._send(scope, held.frame.drop(TOPIC, NUMBER), MAIN)
+            rows, times = held.rows, partitions.grouped(held.frame, self.context.latest_time())
+        else:
+            observed = Observed(frame, partitions.metrics)
+            self._send(scope, observed.frame.drop(TOPIC, NUMBER), MAIN)
+            seen = self._believed(frame, partitions.metrics, observed.get())
+            rows, times = seen["rows"], partitions.times(seen)
+        partitions.note(times, time.monotonic())
+        return {"rows": rows, "newest": partitions.newest(self._looked, self._unread())}
 
     def _believed(self, frame: DataFrame, metrics: Metrics, seen: dict[str, Any]) -> dict[str, Any]:
         """What a batch had, with the newest event times that count. A job of its own only if there are rows too far

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from cluster.processes import free_port
 from tests.support.kafka.jars import BROKER, jars
@@ -58,6 +58,11 @@ class KafkaBroker(Server):
             admin.create_topics([NewTopic(name, partitions, 1)])
         finally:
             admin.close()
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.address})
+        for answer in admin.create_partitions([NewPartitions(topic, total)]).values():
+            answer.result(timeout=30)
 
     def produce(self, topic: str, rows: Iterable[tuple[int, Mapping[str, Any]]], *, origin: str | None = None) -> None:
         """Send rows as JSON, each to the partition that it names, and wait until all are there. ``origin`` becomes a
