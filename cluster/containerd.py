@@ -85,6 +85,14 @@ class Containerd:
         if process.returncode != 0:
             raise ClusterError(f"containerd did not take {image}: {said[-2000:]}")
 
+    def tag(self, image: str, name: str) -> None:
+        """Give an image that is there a second name."""
+        self._ctr("images", "tag", "--force", image, name)
+
+    def forget(self, name: str) -> None:
+        """Remove a name: pods that ask for it find no image. Containers that run of it run on."""
+        self._ctr("images", "remove", "--sync", name)
+
     def answers(self) -> bool:
         done = subprocess.run(self.namespaces.inside([*self._command(), "version"]), capture_output=True, check=False)
         return done.returncode == 0

@@ -74,8 +74,9 @@ class Cluster:
         command = [str(HELM), f"--kubeconfig={self.kubeconfig}", *arguments]
         return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
 
-    def install_operator(self) -> None:
-        """By the chart, with the images that `make cluster` has built; a second time changes nothing."""
+    def install_operator(self, *, ha: bool = False) -> None:
+        """By the chart, with the images that `make cluster` has built; a second time changes nothing. ``ha``: two of
+        them, of which one waits."""
         repository, _, tag = PROJECT["operator"].rpartition(":")
         values = {
             "image.repository": repository,
@@ -83,6 +84,7 @@ class Cluster:
             "operator.defaultImage": PROJECT["spark"],
             "operator.logFormat": "plain",
             "workload.create": "false",
+            "ha.enabled": str(ha).lower(),
         }
         self.helm(
             "upgrade", "--install", RELEASE, str(CHART), f"--namespace={RELEASE_NAMESPACE}", "--create-namespace",

@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from tests.support.server import Server, ServerError
+from tests.support.server import LOOPBACK, Server, ServerError
 
 USER = "epochal"
 PACKAGE = "postgresql"
@@ -24,8 +24,8 @@ class PostgresServer(Server):
     name = "postgres"
     start_timeout = 60.0
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, host: str = LOOPBACK) -> None:
+        super().__init__(host=host)
         self.password = secrets.token_urlsafe(12)
         self._binaries = binaries()
         self._data = self._home / "data"
@@ -60,10 +60,14 @@ class PostgresServer(Server):
         )
         if done.returncode != 0:
             raise ServerError(f"initdb failed: {done.stderr[-2000:]}")
+        if self.host != LOOPBACK:
+            # What initdb writes lets in nobody from elsewhere.
+            with (self._data / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all all scram-sha-256\n")
 
     def _command(self, port: int) -> Sequence[str]:
         settings = {
-            "listen_addresses": "127.0.0.1",
+            "listen_addresses": self.host,
             "port": str(port),
             "unix_socket_directories": "",
             # What a killed process has written stays, and these tests do not cut the power.
@@ -76,7 +80,7 @@ class PostgresServer(Server):
 
     def _answers(self, port: int) -> bool:
         try:
-            psycopg.connect(f"postgresql://{USER}:{self.password}@127.0.0.1:{port}/postgres").close()
+            psycopg.connect(f"postgresql://{USER}:{self.password}@{self.host}:{port}/postgres").close()
         except psycopg.OperationalError:
             return False
         return True

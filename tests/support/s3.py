@@ -11,7 +11,7 @@ from obstore.store import S3Store
 
 from cluster.binaries import VERSITYGW
 from cluster.gobuild import ensure_built
-from tests.support.server import Server
+from tests.support.server import LOOPBACK, Server
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class S3Server(Server):
 
     name = "s3"
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, host: str = LOOPBACK) -> None:
+        super().__init__(host=host)
         self.access_key = "epochal-test"
         self.secret_key = secrets.token_urlsafe(24)
         self.region = "us-east-1"
@@ -69,14 +69,14 @@ class S3Server(Server):
 
     def _command(self, port: int) -> list[str]:
         # Without --keep-alive every request pays for a connection of its own, unlike on S3.
-        options = ["--port", f"127.0.0.1:{port}", "--region", self.region, "--keep-alive", "--quiet"]
+        options = ["--port", f"{self.host}:{port}", "--region", self.region, "--keep-alive", "--quiet"]
         return [str(self._binary), *options, "posix", str(self.data_dir)]
 
     def _env(self) -> Mapping[str, str]:
         return os.environ | {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
 
     def _answers(self, port: int) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        connection = http.client.HTTPConnection(self.host, port, timeout=2)
         try:
             # Any answer will do: this request is not signed, so it is refused.
             connection.request("GET", "/")

@@ -14,6 +14,7 @@ from typing import ClassVar, Self
 from cluster.processes import free_port, holds_port, start_server
 
 PORT_ATTEMPTS = 5
+LOOPBACK = "127.0.0.1"
 
 
 class ServerError(Exception):
@@ -26,7 +27,9 @@ class Server(ABC):
     name: ClassVar[str]
     start_timeout: ClassVar[float] = 20.0
 
-    def __init__(self) -> None:
+    def __init__(self, *, host: str = LOOPBACK) -> None:
+        """``host``: where it listens. Pods do not reach the machine's loopback."""
+        self.host = host
         self.port: int | None = None
         self._home = Path(tempfile.mkdtemp(prefix=f"epochal-{self.name}-"))
         self._log = self._home / "server.log"
@@ -47,7 +50,7 @@ class Server(ABC):
     def address(self) -> str:
         if self.port is None:
             raise ServerError(f"{self.name} was never started")
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int | None:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from cluster.processes import free_port
 from tests.support.kafka.jars import BROKER, jars
-from tests.support.server import Server, ServerError
+from tests.support.server import LOOPBACK, Server, ServerError
 
 with warnings.catch_warnings():
     # The client reads its own files in a way that Python 3.11 frowns upon.
@@ -48,8 +48,8 @@ class KafkaBroker(Server):
     name = "kafka"
     start_timeout = 60.0
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, host: str = LOOPBACK) -> None:
+        super().__init__(host=host)
         self._classpath = ":".join(map(str, jars(BROKER)))
 
     def make_topic(self, name: str, partitions: int) -> None:
@@ -125,7 +125,7 @@ class KafkaBroker(Server):
         java = [_java(), *JVM, "-cp", self._classpath]
         data, settings = self._home / f"data-{port}", self._home / f"server-{port}.properties"
         if not settings.exists():
-            values = _settings(port, free_port(), data)
+            values = _settings(self.host, port, free_port(), data)
             settings.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
             self._format(java, settings)
         return [*java, "kafka.Kafka", str(settings)]
@@ -140,13 +140,13 @@ class KafkaBroker(Server):
             )  # fmt: skip
 
 
-def _settings(port: int, controller: int, data: Path) -> dict[str, str]:
+def _settings(host: str, port: int, controller: int, data: Path) -> dict[str, str]:
     return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{host}:{port}",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data),
