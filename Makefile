@@ -139,6 +139,10 @@ bench-operator: $(READY) ## Measure one operator with 50 to 500 jobs (10 minutes
 bench-start: cluster ## See what the time from kubectl apply, and from a driver's death, is spent on (6 minutes)
 	$(BIN)/python -m benchmarks.start
 
+.PHONY: outages
+outages: cluster java ## Take S3, databases, the API server and more away from jobs on the cluster, and see them go on (an hour; ARGS=--help)
+	$(BIN)/python -m benchmarks.outages $(ARGS)
+
 .PHONY: bench-spill
 bench-spill: $(READY) java ## See a job work whose state does not fit into memory
 	$(BIN)/python -m benchmarks.spill

@@ -1,7 +1,6 @@
 """Jobs that live through outages: small, all in their drivers, with the operator's defaults wherever these matter."""
 
 import base64
-import json
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +11,7 @@ from benchmarks.outages.figures import EpochSeen
 from benchmarks.outages.servers import INPUT, ROWS, Servers
 from cluster.images import REPOSITORY
 from cluster.s3 import BUCKET
+from epochal.protocol.documents import Manifest, decode
 from examples.cluster import expected
 from examples.cluster.live_job import Cluster, LiveJob
 from tests.support.kafka.jars import CONNECTOR, jars
@@ -64,9 +64,9 @@ class OutageJob:
             if published > since:
                 committed = manifest.with_name("committed.json")
                 at = committed.stat().st_mtime if committed.exists() else None
-                content = json.loads(manifest.read_text())
-                begun = content["timestamp"] / 1_000_000
-                found.append(EpochSeen(content["epoch"], content["generation"], begun, published, at))
+                content = decode(str(manifest), manifest.read_bytes(), Manifest)
+                begun = content.timestamp / 1_000_000
+                found.append(EpochSeen(content.epoch, content.generation, begun, published, at))
         return found
 
     def check(self) -> int:
