@@ -99,7 +99,12 @@ class Cluster:
         """A namespace that jobs can run in: the chart's service account for drivers, and the keys of the store."""
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         account = self.helm(
-            "template", RELEASE, str(CHART), f"--namespace={namespace}", "--show-only=templates/rbac-workload.yaml"
+            "template",
+            RELEASE,
+            str(CHART),
+            f"--namespace={RELEASE_NAMESPACE}",
+            f"--set=workload.namespaces={{{namespace}}}",
+            "--show-only=templates/rbac-workload.yaml",
         )
         self.kubectl("apply", "--filename=-", stdin=account)
         keys = {"AWS_ACCESS_KEY_ID": self.s3.access_key, "AWS_SECRET_ACCESS_KEY": self.s3.secret_key}

@@ -40,6 +40,7 @@ class Options:
     threads: int
     metrics_port: int
     health_port: int
+    own_namespace: str
     lease: str | None
     lease_namespace: str
     log_format: str
@@ -75,6 +76,11 @@ def parse_options(arguments: list[str]) -> Options:
     option("--threads", type=int, default=128, help="rounds that may run at the same time")
     option("--metrics-port", type=int, default=8080, help="port of /metrics; 0: none")
     option("--health-port", type=int, default=8081, help="port of /healthz; 0: none")
+    option(
+        "--own-namespace",
+        default=_IN_POD.read_text() if inside else "",
+        help="namespace of the operator's own pod, where it starts no job; empty: it has none",
+    )
     option("--lease", default=None, help="name of the Lease that the one working operator holds; none: no election")
     option("--lease-namespace", default=_IN_POD.read_text() if inside else "default", help="where that Lease is")
     option(
@@ -124,7 +130,11 @@ def main(arguments: list[str]) -> int:
         heartbeat=options.heartbeat,
     )
     controller = Controller(
-        cluster, metrics, default_image=options.default_image, deletion_timeout=options.deletion_timeout
+        cluster,
+        metrics,
+        default_image=options.default_image,
+        own_namespace=options.own_namespace,
+        deletion_timeout=options.deletion_timeout,
     )
     registry = kopf.OperatorRegistry()
     pool = ThreadPoolExecutor(options.threads, thread_name_prefix="tick")

@@ -12,6 +12,11 @@ _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 _ACCOUNT_HINT = ": add the namespace to the chart's workload.namespaces, or set spec.serviceAccount"
 
+OWN_NAMESPACE = (
+    "namespace {} is the operator's own, and a driver there could start pods as the operator: run the job in another "
+    "namespace, one of the chart's workload.namespaces"
+)
+
 Check = Callable[[JobSpec, Api], str | None]
 
 

@@ -72,11 +72,13 @@ class Controller:
         metrics: Metrics,
         *,
         default_image: str | None = None,
+        own_namespace: str = "",
         deletion_timeout: Seconds = 600.0,
     ) -> None:
         self._cluster = cluster
         self._metrics = metrics
         self._default_image = default_image
+        self._own_namespace = own_namespace
         self._deletion_timeout = deletion_timeout
         self._jobs: dict[str, _Job] = {}
         self._lock = threading.Lock()
@@ -303,7 +305,8 @@ class Controller:
         with self._lock:
             uid = body["metadata"]["uid"]
             if uid not in self._jobs:
-                self._jobs[uid] = _Job(SpecReader(self._cluster.api, self._cluster.clock, self._default_image))
+                reader = SpecReader(self._cluster.api, self._cluster.clock, self._default_image, self._own_namespace)
+                self._jobs[uid] = _Job(reader)
             return self._jobs[uid]
 
     def _has_driver(self, namespace: str, name: str) -> bool:

@@ -72,6 +72,11 @@ def _on_pods(spec: JobSpec, generation: Generation) -> dict[str, str]:
         f"spark.kubernetes.executor.label.{MANAGED_BY_LABEL}": MANAGED_BY,
         f"spark.kubernetes.executor.label.{JOB_LABEL}": spec.name,
         f"spark.kubernetes.executor.label.{ROLE_LABEL}": Role.EXECUTOR,
+        # Drivers may do nothing but start and remove pods, so Spark must ask for nothing else. Executors have the
+        # driver's image, and so its files of configuration; no Services and volumes are made that could be left.
+        "spark.kubernetes.executor.disableConfigMap": "true",
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.allocation.batch.delay": "200ms",
         "spark.driver.port": str(DRIVER_PORT),
         "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from epochal.protocol.decision import Seconds
 from epochal_operator import resources
-from epochal_operator.acceptance import problem_of
+from epochal_operator.acceptance import OWN_NAMESPACE, problem_of
 from epochal_operator.api import Api, JsonObject
 from epochal_operator.events import Event, EventReason
 from epochal_operator.job import JobSpec, parse_job
@@ -24,6 +24,8 @@ class SpecReader:
     api: Api
     clock: Callable[[], Seconds]
     default_image: str | None
+    own_namespace: str = ""
+    """Of the operator's pod, where no job may run; empty if it runs outside of the cluster."""
     _spec: JobSpec | None = None
     _key: tuple[int, str] = (0, "")
     _accepted: str = ""
@@ -47,6 +49,9 @@ class SpecReader:
         return self._with_problem(self._spec, body, events)
 
     def _with_problem(self, spec: JobSpec, body: JsonObject, events: list[Event]) -> JobSpec:
+        if spec.namespace == self.own_namespace:
+            # Also one that an older operator has started: its driver is left alone, and has no successor.
+            return self._refused(spec, OWN_NAMESPACE.format(spec.namespace), events)
         if self._accepted == spec.revision:
             return spec
         if revision_in_use(body) == spec.revision:
@@ -56,12 +61,16 @@ class SpecReader:
         if not 0 <= now - self._checked < CHECK_EVERY:
             self._checked = now
             problem = problem_of(spec, self.api)
-            if problem and problem != self._problem:
-                events.append(Event(EventReason.SPEC_NOT_ACCEPTED, problem))
-            self._problem = problem
-            if not problem:
-                self._accepted = spec.revision
+            if problem:
+                return self._refused(spec, problem, events)
+            self._problem, self._accepted = "", spec.revision
         return replace(spec, problem=self._problem)
+
+    def _refused(self, spec: JobSpec, problem: str, events: list[Event]) -> JobSpec:
+        if problem != self._problem:
+            events.append(Event(EventReason.SPEC_NOT_ACCEPTED, problem))
+            self._problem = problem
+        return replace(spec, problem=problem)
 
 
 def revision_in_use(body: JsonObject) -> str | None:

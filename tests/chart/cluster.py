@@ -12,9 +12,8 @@ import yaml
 
 from cluster.control_plane import ControlPlane
 from cluster.kubectl import kubectl_binary
-from tests.chart.render import CHART, Values, helm
+from tests.chart.render import CHART, RELEASE_NAMESPACE, Values, helm
 
-RELEASE_NAMESPACE = "epochal-system"
 JOB_NAMESPACE = "team-a"
 
 

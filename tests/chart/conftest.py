@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.control_plane import ControlPlane
-from tests.chart.cluster import JOB_NAMESPACE, RELEASE_NAMESPACE, ChartCluster
+from tests.chart.cluster import JOB_NAMESPACE, ChartCluster
+from tests.chart.render import RELEASE_NAMESPACE
 
 
 @pytest.fixture(scope="package")

@@ -8,45 +8,32 @@ installs the chart on a real API server and asks it.
 import sys
 import tempfile
 from pathlib import Path
+from textwrap import fill
 
 from cluster.control_plane import ControlPlane
-from tests.chart.cluster import JOB_NAMESPACE, RELEASE_NAMESPACE, ChartCluster
-from tests.chart.render import ROOT
+from tests.chart.claims import (
+    BY_HAND_PART,
+    DRIVER_PART,
+    INTRODUCTION,
+    NAMESPACE_PART,
+    OPERATOR_PART,
+    PEOPLE_PART,
+    VALUES,
+    Install,
+    Part,
+)
+from tests.chart.cluster import JOB_NAMESPACE, ChartCluster
+from tests.chart.render import RELEASE_NAMESPACE, ROOT
 from tests.chart.rights import DRIVER, LEASE, OPERATOR, Right, group
 
 PAGE = ROOT / "docs" / "rbac.md"
+WIDTH = 120
 WRITE = "write it anew: python -m tests.chart.rbac --write"
 
-INTRODUCTION = """\
-# Rights
-
-The chart makes two service accounts. The **operator** looks after StreamingJobs; **drivers** make and remove their own
-executors. Neither has the other's rights, no rule has a `*`, and nothing can be escalated: neither may touch roles,
-bindings, nodes or other people's pods' logs and shells. A driver can read no Secret but those that its pod mounts.
-
-The operator's rights hold in all namespaces, or, with `watchNamespaces`, in those alone. It reads Secrets by name (its
-own tokens, and the stores' credentials that jobs name) and can list none; where that is too much, use
-`watchNamespaces`.
-
-Written by `python -m tests.chart.rbac --write`, which installs the chart on a real API server and asks it. The tests in
-`tests/chart` keep the page true, and take each right away once to see that something fails.
-"""
-
-PEOPLE = """\
-## People
-
-Two cluster roles add to those that every cluster has (`rbac.userRoles`): who is bound to `view` may get, list and watch
-StreamingJobs, their status and scale; who is bound to `edit` or `admin` may also create, update, patch and delete them,
-and `kubectl scale` them.
-
-A person who may create a StreamingJob in a namespace can run any image there as any service account of that namespace,
-as with any pod.
-
-## Without the chart's roles
-
-With `rbac.create=false` the operator needs the rights of the first table in each namespace that it looks after, those
-of the second one where its Lease is, and drivers those of the third one. An operator that runs outside of the cluster
-(`--driver-access=proxy`) also needs to `get` and `create` `pods/portforward`.
+WRITTEN_BY = """\
+Written by `python -m tests.chart.rbac --write`, which installs the chart on a real API server and asks it. Each
+sentence has its test: `tests/chart/claims.py` holds what the server is asked, for what is allowed and for what is
+refused.
 """
 
 
@@ -65,25 +52,29 @@ def listed(cluster: ChartCluster, account: str, namespace: str) -> list[str]:
     return ["```", f"$ {command}", head, *sorted(line.rstrip() for line in rest), "```"]
 
 
+def part(which: Part, level: str = "##") -> list[str]:
+    lines = [fill(f"- {sentence.text}", WIDTH, subsequent_indent="  ") for sentence in which.sentences]
+    return [f"{level} {which.title}", "", *lines, ""]
+
+
 def page(cluster: ChartCluster) -> str:
-    """With the chart installed by its defaults but for where drivers run."""
+    """With the chart installed by its defaults but for where jobs run."""
     operator = listed(cluster, f"{RELEASE_NAMESPACE}:epochal", JOB_NAMESPACE)
     driver = listed(cluster, f"{JOB_NAMESPACE}:epochal-driver", JOB_NAMESPACE)
-    lines = [INTRODUCTION, "## The operator", "", *table(OPERATOR), ""]
+    lines = [*part(INTRODUCTION, "#"), WRITTEN_BY]
+    lines += [*part(OPERATOR_PART), "Its role:", "", *table(OPERATOR), ""]
     lines += ["With `ha.enabled`, in the release's namespace:", "", *table(LEASE), ""]
     lines += ["All that the API server lets it do; addresses and `selfsubject…` are for everybody:", "", *operator, ""]
-    lines += ["## Drivers", "", *table(DRIVER), "", *driver, "", PEOPLE]
+    lines += [*part(DRIVER_PART), "Their role:", "", *table(DRIVER), "", *driver, ""]
+    lines += [*part(NAMESPACE_PART), *part(PEOPLE_PART), *part(BY_HAND_PART)]
     return "\n".join(lines)
-
-
-VALUES = {"workload": {"namespaces": [JOB_NAMESPACE]}}
 
 
 def main() -> None:
     with ControlPlane() as plane, tempfile.TemporaryDirectory(prefix="epochal-helm-") as home:
         cluster = ChartCluster(plane, Path(home))
         cluster.make_namespaces(JOB_NAMESPACE)
-        cluster.install(VALUES)
+        cluster.install(VALUES[Install.BY_DEFAULT])
         written = page(cluster)
     if "--write" in sys.argv:
         PAGE.write_text(written, encoding="utf-8")

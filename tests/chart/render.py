@@ -23,6 +23,8 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 WRITE = "write it anew, and look at what changed: python -m tests.chart.render --write"
 HELM = Path(sys.executable).with_name("helm")
 
+RELEASE_NAMESPACE = "epochal-system"
+
 Values = Mapping[str, Any]
 
 NO_CRDS = {"crds": {"enabled": False}}
@@ -49,6 +51,7 @@ VARIANTS: dict[str, Values] = {
             "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
         },
         "rbac": {"userRoles": False},
+        "workload": {"namespaces": ["jobs"]},
     },
     "bring-your-own": {
         "serviceAccount": {"create": False, "name": "mine"},
@@ -103,7 +106,7 @@ def rendered(values: Values) -> str:
 @cache
 def _rendered(values: str) -> str:
     # Tests ask for the same again and again.
-    return helm("template", "epochal", str(CHART), "--namespace", "epochal-system", values=yaml.safe_load(values))
+    return helm("template", "epochal", str(CHART), "--namespace", RELEASE_NAMESPACE, values=yaml.safe_load(values))
 
 
 def documents(values: Values) -> list[dict[str, Any]]:

@@ -62,10 +62,6 @@ DRIVER: dict[Right, str] = {
     Right("pods", "create"): "start executors",
     Right("pods", "delete"): "remove executors that have ended",
     Right("pods", "deletecollection"): "remove executors that are too many, or did not come up in time",
-    Right("configmaps", "create"): "give executors Spark's configuration",
-    Right("configmaps", "deletecollection"): "remove it when it stops",
-    Right("services", "deletecollection"): "remove Services when it stops; Spark asks, whether or not it made any",
-    Right("persistentvolumeclaims", "deletecollection"): "the same for volumes",
 }
 
 _GROUPS = {"streamingjobs": "epochal.dev", "jobs": "batch", "leases": "coordination.k8s.io"}

@@ -18,6 +18,7 @@ from tests.chart.render import (
     CRD,
     CRD_COPY,
     NO_CRDS,
+    RELEASE_NAMESPACE,
     ROOT,
     SNAPSHOTS,
     VARIANTS,
@@ -73,6 +74,16 @@ BAD_VALUES: list[tuple[str, str, str]] = [
     ("a misspelt peer", "networkPolicy: {metricsFrom: [{namespace: a}]}", "Additional property namespace is not allow"),
     ("an interval without unit", "metrics: {serviceMonitor: {interval: '30'}}", "interval: Does not match pattern"),
     ("a label that is a number", "podLabels: {team: 1}", "podLabels.team: Invalid type. Expected: string"),
+    (
+        "the release's namespace among those of jobs",
+        "workload: {namespaces: [jobs, epochal-system]}",
+        "workload.namespaces lists the release's own namespace epochal-system. A driver may start pods as any service",
+    ),
+    (
+        "the same, without the chart's account",
+        "{workload: {create: false}, watchNamespaces: [epochal-system]}",
+        "watchNamespaces lists the release's own namespace epochal-system",
+    ),
     ("a name that is too long", f"nameOverride: {'x' * 41}", "String length must be less than or equal to 40"),
 ]
 
@@ -163,21 +174,34 @@ def test_the_operator_takes_its_arguments(name: str) -> None:
     assert options.namespaces == tuple(values.get("watchNamespaces", ()))
     assert options.lease == ("epochal" if name == "ha" else None)
     assert options.tick == values.get("operator", {}).get("tick", 1)
+    assert options.own_namespace == RELEASE_NAMESPACE
 
 
 def test_ports_and_names_are_the_operators() -> None:
-    policy = found({}, "NetworkPolicy", "epochal-driver")
+    values = {"workload": {"namespaces": ["jobs"]}}
+    policy = found(values, "NetworkPolicy", "epochal-driver")
     ports = [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]]
     assert ports == [names.CONTROL_PORT, names.DRIVER_PORT, names.BLOCK_MANAGER_PORT]
     assert set(policy["spec"]["podSelector"]["matchLabels"].items()) <= set(
         names.labels("words", names.Role.DRIVER).items()
     )
-    assert found({}, "ServiceAccount", names.DEFAULT_SERVICE_ACCOUNT)
+    assert found(values, "ServiceAccount", names.DEFAULT_SERVICE_ACCOUNT)
 
 
 def test_without_a_lease_there_are_never_two() -> None:
     deployment = found({}, "Deployment", "epochal")["spec"]
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_nothing_for_jobs_is_in_the_releases_namespace(name: str) -> None:
+    """Who runs a job there could start a pod as the operator."""
+    made = [d["metadata"] for d in documents({**VARIANTS[name], **NO_CRDS}) if "driver" in d["metadata"]["name"]]
+    assert RELEASE_NAMESPACE not in {metadata["namespace"] for metadata in made}
+
+
+def test_by_default_jobs_can_run_nowhere() -> None:
+    assert not [d for d in documents(NO_CRDS) if d["metadata"]["name"] == names.DEFAULT_SERVICE_ACCOUNT]
 
 
 def test_namespaced_rights_end_at_the_namespaces() -> None:

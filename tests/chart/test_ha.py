@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cluster.processes import free_port
-from tests.chart.cluster import JOB_NAMESPACE, RELEASE_NAMESPACE, ChartCluster
+from tests.chart.cluster import JOB_NAMESPACE, ChartCluster
+from tests.chart.render import RELEASE_NAMESPACE
 from tests.operator.fake_kubelet import wait_until
 from tests.operator.harness import OperatorProcess
 

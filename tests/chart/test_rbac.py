@@ -15,7 +15,8 @@ import pytest
 
 from epochal_operator.api import Api, path
 from epochal_operator.names import PLURAL, RESTART_ANNOTATION
-from tests.chart.cluster import RELEASE_NAMESPACE, ChartCluster
+from tests.chart.cluster import ChartCluster
+from tests.chart.render import RELEASE_NAMESPACE
 from tests.chart.rights import DRIVER, LEASE, OPERATOR, Right, bound, chart_roles, namespace_of, rules_of
 from tests.operator.fake_kubelet import FakeKubelet, wait_until
 from tests.operator.harness import Bench, JobHandle, OperatorProcess, install_crd, load_api, patch

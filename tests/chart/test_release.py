@@ -13,8 +13,8 @@ from epochal_operator.cleanup_job import cleanup_job
 from epochal_operator.job import parse_job
 from epochal_operator.names import DEFAULT_SERVICE_ACCOUNT
 from epochal_operator.resources import driver_pod, executor_template
-from tests.chart.cluster import JOB_NAMESPACE, RELEASE_NAMESPACE, ChartCluster, KubectlError, job
-from tests.chart.render import CHART, CRD_COPY, NO_CRDS, VARIANTS, HelmError, documents, found
+from tests.chart.cluster import JOB_NAMESPACE, ChartCluster, KubectlError, job
+from tests.chart.render import CHART, CRD_COPY, NO_CRDS, RELEASE_NAMESPACE, VARIANTS, HelmError, documents, found
 
 pytestmark = pytest.mark.cluster
 

@@ -174,6 +174,40 @@ def test_a_job_that_was_never_started_is_deleted_at_once(bench: Bench, rounds: R
     release(job)
 
 
+def test_no_job_runs_beside_the_operator(bench: Bench, rounds: Rounds) -> None:
+    """A driver there could start a pod as the operator."""
+    inside = Controller(rounds.controller._cluster, Metrics(), own_namespace=bench.namespace)
+    job = with_finalizer(bench)
+    assert [event.reason for event in inside.tick(job.get())] == [EventReason.SPEC_NOT_ACCEPTED]
+    assert inside.tick(job.get()) == [], "told once"
+    stalled = job.condition("Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "SpecNotAccepted")
+    assert f"namespace {bench.namespace} is the operator's own" in stalled["message"]
+    assert not bench.names("pods")
+    assert not bench.names("secrets")
+    job.delete()
+    assert inside.delete_step(job.get())[0]
+    release(job)
+
+
+def test_a_job_beside_the_operator_that_runs_already_has_no_successor(bench: Bench, rounds: Rounds) -> None:
+    """As after an update from a release that still started it."""
+    job = bench.apply()
+    rounds.until(job, running(1))
+    rounds.controller = Controller(rounds.controller._cluster, Metrics(), own_namespace=bench.namespace)
+    rounds.until(job, running(2))
+    assert job.condition("Stalled")["reason"] == "SpecNotAccepted"
+    bench.api.delete("pods", bench.namespace, "job-driver-1", grace=0)
+    rounds.until(job, lambda status: status["phase"] == "Restarting")
+    # Long after the pause before a restart.
+    rounds.ahead += 1000
+    for _ in range(5):
+        rounds.controller.tick(job.get())
+    assert job.status["generation"] == 1
+    assert bench.names("pods") == []
+    assert "is the operator's own" in job.condition("Stalled")["message"]
+
+
 def test_a_store_that_cannot_be_read_is_told_and_waited_for(bench: Bench, rounds: Rounds) -> None:
     bench.directory.joinpath("store").write_text("in the way")
     job = bench.apply()

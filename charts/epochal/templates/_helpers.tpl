@@ -35,12 +35,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* Where drivers run, as JSON. */}}
 {{- define "epochal.workloadNamespaces" -}}
-{{- if .Values.workload.namespaces -}}
-{{- .Values.workload.namespaces | toJson -}}
-{{- else if .Values.watchNamespaces -}}
-{{- .Values.watchNamespaces | toJson -}}
-{{- else -}}
-{{- list .Release.Namespace | toJson -}}
+{{- .Values.workload.namespaces | default .Values.watchNamespaces | toJson -}}
+{{- end -}}
+
+{{/* A driver may start pods as any account of its namespace. In the release's namespace that would be the operator. */}}
+{{- define "epochal.checkNamespaces" -}}
+{{- range $value := list "watchNamespaces" "workload.namespaces" -}}
+{{- if has $.Release.Namespace (eq $value "watchNamespaces" | ternary $.Values.watchNamespaces $.Values.workload.namespaces) -}}
+{{- fail (printf "%s lists the release's own namespace %s. A driver may start pods as any service account of its namespace, so jobs there could become the operator. Give jobs a namespace of their own, or install the release into another one." $value $.Release.Namespace) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
