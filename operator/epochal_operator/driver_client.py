@@ -10,8 +10,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from epochal import __version__
 from epochal.protocol.barrier import CheckpointBarrier
-from epochal.protocol.control import CheckpointReport, CheckpointRequest, DriverPhase, DriverStatus, Refusal
+from epochal.protocol.control import (
+    RELEASE_HEADER,
+    CheckpointReport,
+    CheckpointRequest,
+    DriverPhase,
+    DriverStatus,
+    Refusal,
+)
 from epochal.protocol.epochs import Epoch, Generation
 from epochal_operator.deadlines import Deadlines
 
@@ -96,7 +104,7 @@ class DriverClient:
         return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        headers = {"Authorization": f"Bearer {self._token}"}
+        headers = {"Authorization": f"Bearer {self._token}", RELEASE_HEADER: __version__}
         if body is not None:
             headers["Content-Type"] = "application/json"
         connection = self._connect()

@@ -29,6 +29,7 @@ from epochal.protocol.control import (
     EXIT_FAILED,
     EXIT_MISCONFIGURED,
     EXIT_STOPPED,
+    FEATURES,
     GRACE_VARIABLE,
     POD_ADDRESS_VARIABLE,
     TOKEN_VARIABLE,
@@ -118,6 +119,13 @@ def main(arguments: list[str]) -> int:
         config = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=DriverConfig)
     except (OSError, msgspec.DecodeError) as error:
         print(f"{arguments[0]} cannot be used: {error}", file=sys.stderr)
+        return EXIT_MISCONFIGURED
+    if unknown := sorted(set(config.needs) - FEATURES):
+        print(
+            f"this image has Epochal {epochal.__version__}, which cannot do what the job needs ({', '.join(unknown)}): "
+            "use an image of the operator's release",
+            file=sys.stderr,
+        )
         return EXIT_MISCONFIGURED
     token = os.environ.get(TOKEN_VARIABLE, "")
     if not token:

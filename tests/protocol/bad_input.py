@@ -115,7 +115,8 @@ MANIFESTS: dict[str, bytes] = {
     "bit flipped in a name of the body": _flipped(b"orders", 0),
     "high bit flipped (no UTF-8)": _flipped(b"Manifest", 7),
     "a number edited by hand": DATA.replace(b'"epoch":3', b'"epoch":4'),
-    "version 2": _sealed(BODY, version="2"),
+    "version 3": _sealed(BODY, version="3"),
+    "version 2 without needs": _sealed(BODY, version="2"),
     "version 0": _sealed(BODY, version="0"),
     'version "1"': _sealed(BODY, version='"1"'),
     "version 1.0": _sealed(BODY, version="1.0"),
@@ -125,8 +126,7 @@ MANIFESTS: dict[str, bytes] = {
     "the manifest of another epoch": encode(manifest(4)),
     "a seal of another epoch": encode(Seal(epoch=Epoch(5), generation=Generation(1), claim="c")),
     "field missing": _edited('"epoch":3,', ""),
-    "field unknown": _edited('"epoch":3', '"epoch":3,"epok":3'),
-    "field unknown in the envelope": DATA.replace(b'"version":1', b'"version":1,"comment":"x"'),
+    "needs of no release": encode(manifest(3), needs=("sketches",)),
     "key twice, in the body": _edited('"epoch":3', '"epoch":4,"epoch":3'),
     "key twice, in the envelope": DATA.replace(b'"kind":"Manifest"', b'"kind":"Seal","kind":"Manifest"'),
     "text for a number": _edited('"epoch":3', '"epoch":"3"'),
@@ -200,7 +200,6 @@ OBJECT_NAMES: dict[str, str] = {
 BARRIERS: dict[str, bytes] = {
     "empty": b"",
     "no epoch": b'{"min_epoch":1,"timestamp":0,"then_stop":false}',
-    "unknown field": b'{"epoch":1,"min_epoch":1,"timestamp":0,"then_stop":false,"stop":true}',
     "min_epoch newer than the epoch": b'{"epoch":1,"min_epoch":2,"timestamp":0,"then_stop":false}',
     "1 for true": b'{"epoch":1,"min_epoch":1,"timestamp":0,"then_stop":1}',
 }

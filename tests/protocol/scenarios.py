@@ -224,7 +224,7 @@ def a_target_that_cannot_be_restored_does_not_turn_the_line() -> None:
 
 def an_epoch_of_a_newer_release_is_not_passed_over() -> None:
     store = _store(1)
-    newer = encode(manifest(2)).replace(b'"version":1', b'"version":2')
+    newer = encode(manifest(2)).replace(b'"version":1', b'"version":3')
     store.create(PATHS.manifest(Epoch(2)), newer)
     try:
         answer = _begin(store, 2, issued=2)

@@ -1,5 +1,6 @@
-"""What another release has written is no damage: it is refused with the release that is needed, and nothing that it
-names is deleted, overwritten or passed over for something older."""
+"""What another release has written is no damage. What it adds is passed over, unless it says that it must be known:
+then it is refused with the release that is needed, and nothing that it names is deleted, overwritten or passed over
+for something older."""
 
 import hashlib
 import json
@@ -14,31 +15,32 @@ from epochal.protocol.documents import Document, Seal, encode
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import DocumentError, NewerDocumentError
 from epochal.protocol.publish import EpochTaken, GivenUp, give_up, publish
-from epochal.protocol.resolve import Found, resolve, uncommitted_epoch
+from epochal.protocol.resolve import Found, read_epoch, resolve, uncommitted_epoch
 from epochal.protocol.savepoints import NotPinned, Pinned, pin
 from epochal.protocol.start import StartRequest, start_generation
 from epochal.protocol.store import Store
 from tests.protocol.making import PATHS, generation_record, manifest, put_epoch, state_name
 
-KINDS = ("a newer version", "an unknown field", "an unknown value")
+KINDS = ("a newer version", "an unknown need", "an unknown value")
 
 
-def by_newer(document: Document, how: str = "an unknown field", release: str = "9.9.0") -> bytes:
+def by_newer(document: Document, how: str = "an unknown need", release: str = "9.9.0") -> bytes:
     """The document as a newer release may write it."""
     plain = json.loads(encode(document))
     body: dict[str, Any] = plain["body"]
-    if how == "an unknown field":
-        body["colour"] = "blue"
+    body["colour"] = "blue"
     if how == "an unknown value":
         body["operators"]["sums"]["tables"]["totals"]["kind"] = "Sketch"
     text = json.dumps(body, separators=(",", ":"))
-    digest = hashlib.sha256((release + text).encode()).hexdigest()
-    version = 2 if how == "a newer version" else 1
+    needs = ["colour"] if how == "an unknown need" else []
+    digest = hashlib.sha256(("\n".join([release, *needs]) + text).encode()).hexdigest()
+    version = 3 if how == "a newer version" else 2 if needs else 1
     head = f'"kind":"{plain["kind"]}","version":{version},"release":"{release}"'
+    head += f',"needs":{json.dumps(needs)}' if needs else ',"hint":"of no matter"'
     return f'{{{head},"sha256":"{digest}","body":{text}}}\n'.encode()
 
 
-def stored(*epochs: int, newer: int = 0, how: str = "an unknown field") -> Store:
+def stored(*epochs: int, newer: int = 0, how: str = "an unknown need") -> Store:
     store = Store(MemoryStore(), uri="memory:///")
     for epoch in epochs:
         put_epoch(store, manifest(epoch))
@@ -61,10 +63,36 @@ def test_an_older_epoch_is_not_restored_in_its_place(how: str) -> None:
     assert not isinstance(caught.value, DocumentError), "whoever passes over damage would pass over it"
     said = str(caught.value)
     assert said.startswith(PATHS.manifest(Epoch(2)))
-    assert f"written by Epochal 9.9.0 and cannot be read by Epochal {__version__}, which knows version 1" in said
+    assert f"written by Epochal 9.9.0 and cannot be read by Epochal {__version__}, which knows version 2" in said
     assert said.endswith("use Epochal 9.9.0 or a newer one")
-    if how == "a newer version":
-        assert "(version 2)" in said
+    assert ("(version 3)" in said) == (how == "a newer version")
+    assert ("(it needs colour)" in said) == (how == "an unknown need")
+
+
+def test_a_field_that_need_not_be_known_is_passed_over() -> None:
+    """An image is rolled back: what the newer release has added means nothing to this one, and it says so."""
+    store = stored(1, newer=2, how="an unknown field")
+    store.create(PATHS.generation(Generation(1)), by_newer(generation_record(1), "an unknown field"))
+    found = begin(store, 2, issued=2)
+    assert isinstance(found, Found)
+    assert found.manifest == manifest(2)
+    assert isinstance(pin(store, PATHS, "kept", Epoch(2)), Pinned)
+    assert not isinstance(clean(store, PATHS, Epoch(2)), CleanupRefused)
+
+
+@pytest.mark.parametrize(("damage", "into"), [(b'"needs"', b'"nedes"'), (b'["colour"]', b'["colous"]')])
+def test_a_need_that_is_lost_is_damage(damage: bytes, into: bytes) -> None:
+    store = stored(1)
+    store.create(PATHS.manifest(Epoch(2)), by_newer(manifest(2)).replace(damage, into))
+    with pytest.raises(DocumentError):
+        read_epoch(store, PATHS, Epoch(2))
+
+
+def test_what_needs_something_is_refused_by_releases_that_know_no_needs() -> None:
+    plain = json.loads(encode(manifest(1)))
+    assert plain["version"] == 1
+    assert "needs" not in plain
+    assert json.loads(encode(manifest(1), needs=("colour",)))["version"] == 2
 
 
 def test_damage_is_still_damage() -> None:

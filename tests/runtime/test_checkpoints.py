@@ -273,10 +273,10 @@ def test_a_renamed_operator_is_refused_rather_than_emptied(spark: SparkSession, 
     # Nor is an older epoch, or none, taken if the newest one is of a newer release.
     newest = tmp_path / "store" / PATHS.manifest(Epoch(1))
     ours = newest.read_bytes()
-    newest.write_bytes(ours.replace(b'"version":1', b'"version":2'))
+    newest.write_bytes(ours.replace(b'"version":1', b'"version":3'))
     engine = build("counting").start(allow_empty=True)
     assert engine.exit_code == EXIT_MISCONFIGURED
-    assert "which knows version 1 (version 2): use Epochal" in engine.status().message
+    assert "which knows version 2 (version 3): use Epochal" in engine.status().message
     newest.write_bytes(ours)
     assert build("counting").start().exit_code is None
     job.crash()

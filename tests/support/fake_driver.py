@@ -371,7 +371,7 @@ def _operators(begun: int, done: int, count: int, *, committed: bool) -> tuple[O
     reports = []
     for number, (name, kind) in enumerate(OPERATORS):
         step = (done - begun) // 10
-        events = {
+        events: dict[str, int] = {
             OperatorEvent.STARTED_CHECKPOINTING: begun + number * step,
             OperatorEvent.FINISHED_OPERATOR_SETUP: begun + number * step,
             OperatorEvent.FINISHED_SYNC: begun + (number + 2) * step,

@@ -11,7 +11,7 @@ from epochal.protocol.errors import InvalidBarrierError
 EpochField = Annotated[Epoch, Meta(ge=1, le=MAX_EPOCH)]
 
 
-class CheckpointBarrier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CheckpointBarrier(msgspec.Struct, frozen=True, kw_only=True):
     """Goes to every source, and from there through the graph.
 
     ``epoch`` is the checkpoint that it cuts. ``min_epoch`` is the oldest epoch that must be kept: what only older ones
@@ -40,7 +40,9 @@ def encode_barrier(barrier: CheckpointBarrier) -> bytes:
 
 
 def decode_barrier(data: bytes) -> CheckpointBarrier:
-    """Read a barrier from the wire; anything missing, unknown or of the wrong type is an error that names it."""
+    """Read a barrier from the wire; anything missing or of the wrong type is an error that names it. Fields that this
+    release does not know are passed over: a controller sends none that matters unless the driver says that it knows it
+    (:data:`epochal.protocol.control.FEATURES`)."""
     try:
         return msgspec.json.decode(data, type=CheckpointBarrier)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # a ValidationError is the first, too

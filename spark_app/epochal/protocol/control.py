@@ -1,6 +1,15 @@
 """What controller and driver say to each other: over HTTP, and in the file that a driver is started with.
 
 The controller decides, the driver does local work and reports. Both sides import these types, so neither can misspell.
+
+They may be of different releases: a job's image is its owner's to choose. So a reader passes over fields that it does
+not know, and a writer leaves out what the reader may not know:
+
+- A new field has a default, and is left out of what a controller writes as long as it has that.
+- A driver says in its status what it can do (:data:`FEATURES`); what it does not name, a controller does not ask for.
+  A configuration is written before there is a status: it names in ``needs`` what must not be passed over.
+- A controller sends its release with each request (:data:`RELEASE_HEADER`). One that does not is of release 0.1.0. It
+  refuses fields that it does not know, and gets none (:mod:`epochal.protocol.first_release`).
 """
 
 from enum import StrEnum
@@ -16,7 +25,13 @@ Micros = Annotated[int, Meta(ge=0)]
 """A moment: microseconds since 1970, UTC."""
 
 
-class _Message(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+FEATURES = frozenset({"commit-only", "repeat"})
+"""What a driver of this release can do that one of release 0.1.0 cannot."""
+
+RELEASE_HEADER = "Epochal-Release"
+
+
+class _Message(Struct, frozen=True, kw_only=True):
     pass
 
 
@@ -67,11 +82,12 @@ SPANS = {
 
 
 class OperatorReport(_Message, frozen=True):
-    """One operator's part in a checkpoint. Spans: alignment, sync, async and committing lie between its events."""
+    """One operator's part in a checkpoint. Spans: alignment, sync, async and committing lie between its events. These
+    are :class:`OperatorEvent`, and whatever a newer release adds."""
 
     name: str
     kind: str
-    events: dict[OperatorEvent, Micros] = {}
+    events: dict[str, Micros] = {}
     bytes: int = 0
     rows: int = 0
     watermark: int | None = None
@@ -142,7 +158,7 @@ class DriverStatus(_Message, frozen=True, omit_defaults=True):
     ``restored_epoch`` is what this generation began with (0: empty), ``newest_number`` the highest epoch number that it
     saw in the store, sealed ones included; both None until it has restored. ``finished``: every source has ended.
     ``ending``: it was asked to end by others than the controller, and waits for a last checkpoint as long as it can.
-    Defaults are left out, so that a controller of an older release misses only what it does not know.
+    ``release`` and ``features`` are the driver's; a driver of release 0.1.0 does not say them.
     """
 
     namespace: str
@@ -162,12 +178,14 @@ class DriverStatus(_Message, frozen=True, omit_defaults=True):
     state_bytes: int = 0
     checkpoint: CheckpointReport | None = None
     edges: tuple[tuple[str, str], ...] = ()
+    release: str = ""
+    features: tuple[str, ...] = ()
 
 
 # --- starting a driver ------------------------------------------------------------------------------------------------
 
 
-class StorageConfig(_Message, frozen=True):
+class StorageConfig(_Message, frozen=True, omit_defaults=True):
     """Where checkpoints go. Credentials come by environment, never in here."""
 
     uri: str
@@ -180,7 +198,6 @@ class RestoreConfig(_Message, frozen=True, omit_defaults=True):
 
     ``commit_only``: the job is to rest, and its newest epoch is not committed. Commit it and end, without reading on.
     ``repeat``: output that a sink cannot take back may come a second time.
-    Defaults are left out, so that a driver of an older image refuses only what it cannot do.
     """
 
     known: ParentField = NO_EPOCH
@@ -193,7 +210,7 @@ class RestoreConfig(_Message, frozen=True, omit_defaults=True):
     repeat: bool = False
 
 
-class PipelineConfig(_Message, frozen=True):
+class PipelineConfig(_Message, frozen=True, omit_defaults=True):
     """One of ``module`` (``package.module:function``, importable), ``file`` (a path of Python, with ``function``, or of
     SQL, by its ending) and ``sql`` (the text itself)."""
 
@@ -204,8 +221,10 @@ class PipelineConfig(_Message, frozen=True):
     parameters: dict[str, str] = {}
 
 
-class DriverConfig(_Message, frozen=True):
+class DriverConfig(_Message, frozen=True, omit_defaults=True):
     """The file that a driver is started with: ``python -m epochal.driver CONFIG.json``.
+
+    ``needs`` names :data:`FEATURES` without which it must not be run: a driver that does not know one of them ends.
 
     The control server's bearer token is in the environment variable ``EPOCHAL_TOKEN``. ``port`` 0 takes a free one;
     ``ready_file`` is then written (atomically) with the address, ``http://host:port``.
@@ -222,6 +241,7 @@ class DriverConfig(_Message, frozen=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 0
     ready_file: str | None = None
     work_dir: str | None = None
+    needs: tuple[str, ...] = ()
 
 
 EXIT_STOPPED = 0

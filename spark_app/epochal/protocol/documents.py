@@ -1,13 +1,18 @@
-"""The JSON objects of the protocol: typed, versioned, checksummed, strict.
+"""The JSON objects of the protocol: typed, versioned, checksummed.
 
 Every object is one envelope around one body::
 
     {"kind": "Manifest", "version": 1, "release": "0.1.0", "sha256": "…", "body": {…}}
 
-The checksum is over the release and the body's bytes as they stand in the object. A reader gives a typed error for
-everything that it does not understand in full: guessing at half a manifest would lose data later, when nobody can tell
-why. It tells damage (:class:`DocumentError`) from what another release has written (:class:`NewerDocumentError`): there
-the body is whole. ``release`` is that of the writer, so that the error can name it.
+The checksum is over the release and the body's bytes as they stand in the object. A reader tells damage
+(:class:`DocumentError`) from what another release has written (:class:`NewerDocumentError`): there the body is whole.
+``release`` is that of the writer, so that the error can name it.
+
+A field that this release does not know is passed over, so that an image can be rolled back. Where that would be wrong,
+the writer says what a reader must know: such a document has version 2 and ``"needs": [...]``, names of
+:data:`FEATURES`, which the checksum covers, too. It is wrong whenever a reader would restore, commit or delete
+something else than the writer: a field that names objects, that moves the job's line, or without which a table means
+another thing. Releases before that refuse version 2.
 """
 
 import hashlib
@@ -33,7 +38,11 @@ from epochal.protocol.errors import (
 )
 from epochal.protocol.paths import JobPaths, StateName, check_label
 
-VERSION = 1
+VERSION = 2
+"""The newest that this release reads. It writes 1 as long as a document needs nothing."""
+
+FEATURES: frozenset[str] = frozenset()
+"""What readers of this release know of all that a document may need."""
 
 ParentField = Annotated[Epoch, Meta(ge=0, le=MAX_EPOCH)]
 GenerationField = Annotated[Generation, Meta(ge=1, le=MAX_GENERATION)]
@@ -41,7 +50,7 @@ Count = Annotated[int, Meta(ge=0)]
 Text = Annotated[str, Meta(min_length=1)]
 
 
-class _Body(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _Body(Struct, frozen=True, kw_only=True):
     pass
 
 
@@ -222,17 +231,19 @@ class _Header(Struct, frozen=True):
     kind: str
     version: int
     release: str = ""
+    needs: tuple[str, ...] = ()
 
 
-class _Envelope(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _Envelope(Struct, frozen=True, omit_defaults=True, kw_only=True):
     kind: str
     version: int
     release: str = ""
+    needs: tuple[str, ...] = ()
     sha256: str
     body: msgspec.Raw
 
 
-def encode(document: Document) -> bytes:
+def encode(document: Document, needs: tuple[str, ...] = ()) -> bytes:
     """The object's bytes. What could not be read back is refused here, while its writer can still act on it."""
     kind = type(document)
     try:
@@ -242,9 +253,10 @@ def encode(document: Document) -> bytes:
         raise InvalidDocumentError(f"new {kind.__name__}", str(error)) from error
     envelope = _Envelope(
         kind=kind.__name__,
-        version=VERSION,
+        version=2 if needs else 1,
         release=__version__,
-        sha256=_sha256(__version__, body),
+        needs=needs,
+        sha256=_sha256(__version__, needs, body),
         body=msgspec.Raw(body),
     )
     return msgspec.json.encode(envelope) + b"\n"
@@ -262,16 +274,20 @@ def decode_any(name: str, data: bytes) -> Document:
     header = _decode_json(name, data, _Header)
     if header.version > VERSION:
         raise _newer(name, header, f"version {header.version}")
-    if header.version < VERSION:
+    if header.version < 1:
         raise UnknownVersionError(name, f"is a {header.kind} of version {header.version}, which never was")
+    if (header.version == VERSION) != bool(header.needs):
+        raise InvalidDocumentError(name, f"its version {header.version} does not go with its needs: {header.needs}")
     kind = _KINDS.get(header.kind)
     if kind is None:
         raise WrongKindError(name, f"holds a {header.kind!r}, which is none of {', '.join(sorted(_KINDS))}")
     envelope = _decode_json(name, data, _Envelope)
-    if _sha256(envelope.release, bytes(envelope.body)) != envelope.sha256:
+    if _sha256(envelope.release, envelope.needs, bytes(envelope.body)) != envelope.sha256:
         raise ChecksumError(
             name, "its content is not what was written (SHA-256 differs): the object was damaged or edited"
         )
+    if unknown := sorted(set(envelope.needs) - FEATURES):
+        raise _newer(name, header, f"it needs {', '.join(unknown)}")
     try:
         document = msgspec.json.decode(envelope.body, type=kind)
     except msgspec.ValidationError as error:
@@ -323,5 +339,5 @@ def _not_json(name: str, data: bytes, error: Exception) -> DocumentError:
     return MalformedDocumentError(name, f"is no JSON document: {error}")
 
 
-def _sha256(release: str, body: bytes) -> str:
-    return hashlib.sha256(release.encode() + body).hexdigest()
+def _sha256(release: str, needs: tuple[str, ...], body: bytes) -> str:
+    return hashlib.sha256("\n".join((release, *needs)).encode() + body).hexdigest()

@@ -21,10 +21,21 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, exposition
 
-from epochal.protocol.control import CheckpointReport, CheckpointRequest, DriverPhase, DriverStatus, Refusal
+from epochal import __version__
+from epochal.protocol.control import (
+    FEATURES,
+    RELEASE_HEADER,
+    CheckpointReport,
+    CheckpointRequest,
+    DriverPhase,
+    DriverStatus,
+    Refusal,
+)
 from epochal.protocol.epochs import MAX_EPOCH, Epoch
+from epochal.protocol.first_release import for_first_release
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +137,8 @@ class _Request:
     path: str
     authorization: str
     content_type: str
+    release: str
+    """The client's; empty for one of release 0.1.0."""
     read_body: Callable[[], bytes]
 
 
@@ -153,7 +166,7 @@ class _Api:
             case "/metrics":
                 return self._only(request, GET=self._metrics)
             case "/v1/status":
-                return self._only(request, GET=lambda: _Answer(HTTPStatus.OK, _encode(self._engine.status())))
+                return self._only(request, GET=lambda: _told(request, HTTPStatus.OK, self._status()))
             case "/v1/checkpoints":
                 return self._only(request, POST=lambda: self._post(request))
             case _:
@@ -162,8 +175,8 @@ class _Api:
             epoch = _epoch(matched["epoch"])
             return self._only(
                 request,
-                GET=lambda: self._report(epoch, self._engine.checkpoint(epoch)),
-                DELETE=lambda: self._report(epoch, self._engine.abort(epoch)),
+                GET=lambda: self._report(request, epoch, self._engine.checkpoint(epoch)),
+                DELETE=lambda: self._report(request, epoch, self._engine.abort(epoch)),
             )
         raise _RequestError(HTTPStatus.NOT_FOUND, f"there is nothing at {path}")
 
@@ -180,6 +193,9 @@ class _Api:
         if not hmac.compare_digest(given, self._expected):
             message = "a bearer token is needed" if not given else "the bearer token is wrong"
             raise _RequestError(HTTPStatus.UNAUTHORIZED, message, ("WWW-Authenticate", "Bearer"))
+
+    def _status(self) -> DriverStatus:
+        return replace(self._engine.status(), release=__version__, features=tuple(sorted(FEATURES)))
 
     def _ready(self) -> _Answer:
         phase = self._engine.status().phase
@@ -201,14 +217,18 @@ class _Api:
             raise _RequestError(HTTPStatus.BAD_REQUEST, f"not a checkpoint request: {error}") from error
         match self._engine.start_checkpoint(wanted):
             case Refusal() as refusal:
-                return _Answer(HTTPStatus.CONFLICT, _encode(refusal))
+                return _told(request, HTTPStatus.CONFLICT, refusal)
             case report:
-                return _Answer(HTTPStatus.ACCEPTED, _encode(report))
+                return _told(request, HTTPStatus.ACCEPTED, report)
 
-    def _report(self, epoch: Epoch, report: CheckpointReport | None) -> _Answer:
+    def _report(self, request: _Request, epoch: Epoch, report: CheckpointReport | None) -> _Answer:
         if report is None:
             raise _RequestError(HTTPStatus.NOT_FOUND, f"no barrier of epoch {epoch} was seen here")
-        return _Answer(HTTPStatus.OK, _encode(report))
+        return _told(request, HTTPStatus.OK, report)
+
+
+def _told(request: _Request, status: HTTPStatus, message: DriverStatus | CheckpointReport | Refusal) -> _Answer:
+    return _Answer(status, _encode(message if request.release else for_first_release(message)))
 
 
 def _epoch(text: str) -> Epoch:
@@ -299,6 +319,7 @@ class _Handler(BaseHTTPRequestHandler):
             path=self.path,
             authorization=self.headers.get("Authorization", ""),
             content_type=self.headers.get("Content-Type", ""),
+            release=self.headers.get(RELEASE_HEADER, ""),
             read_body=self._read_body,
         )
         try:

@@ -32,7 +32,7 @@ class OperatorPart:
     """One operator's part in the epoch."""
 
     kind: str
-    events: dict[OperatorEvent, int] = field(default_factory=dict)
+    events: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
     rows: int = 0
     watermark: int | None = None
