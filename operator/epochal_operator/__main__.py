@@ -3,11 +3,14 @@
 import argparse
 import logging
 import os
+import signal
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+import traceback
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
+from typing import NoReturn
 
 import kopf
 from kubernetes.config import ConfigException
@@ -16,14 +19,23 @@ from prometheus_client import start_http_server
 from epochal_operator import handlers
 from epochal_operator.api import Api, ApiError, NotFoundError, load_client
 from epochal_operator.controller import Controller
+from epochal_operator.election import Timing
+from epochal_operator.health import Health
 from epochal_operator.kubernetes_backend import Cluster, DriverAccess
-from epochal_operator.leader import wait_to_lead
+from epochal_operator.leader import Leadership
 from epochal_operator.logs import configure_logs
 from epochal_operator.metrics import Metrics
 from epochal_operator.names import PLURAL
+from epochal_operator.rounds import Rounds
 from epochal_operator.watching import Watched
 
 logger = logging.getLogger("epochal_operator")
+
+LONGEST_ROUND_AT_END = 10.0
+PAUSE = 1.0
+REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+REFUSED_FOR = 30.0
+"""Seconds for which an API server may refuse to know us before that is taken for a mistake."""
 
 _IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -42,6 +54,7 @@ class Options:
     health_port: int
     own_namespace: str
     lease: str | None
+    lease_duration: float
     lease_namespace: str
     log_format: str
     debug: bool
@@ -73,7 +86,7 @@ def parse_options(arguments: list[str]) -> Options:
     option("--heartbeat", type=_positive, default=10.0, help="seconds between two looks at a driver that runs well")
     option("--default-image", default=None, help="image of jobs that name none")
     option("--deletion-timeout", type=_positive, default=600.0, help="seconds that a deleted job has to stop")
-    option("--threads", type=int, default=128, help="rounds that may run at the same time")
+    option("--threads", type=int, default=128, help="requests to the API server that may run at the same time")
     option("--metrics-port", type=int, default=8080, help="port of /metrics; 0: none")
     option("--health-port", type=int, default=8081, help="port of /healthz; 0: none")
     option(
@@ -82,6 +95,13 @@ def parse_options(arguments: list[str]) -> Options:
         help="namespace of the operator's own pod, where it starts no job; empty: it has none",
     )
     option("--lease", default=None, help="name of the Lease that the one working operator holds; none: no election")
+    option(
+        "--lease-duration",
+        type=_positive,
+        default=15.0,
+        help="seconds after which another operator takes a Lease that is not renewed; whoever holds it renews it 7 "
+        "times in that time, and ends when it could not for two thirds of it",
+    )
     option("--lease-namespace", default=_IN_POD.read_text() if inside else "default", help="where that Lease is")
     option(
         "--log-format", choices=["json", "plain"], default="json" if inside else "plain", help="how logs are written"
@@ -103,24 +123,65 @@ def _positive(text: str) -> float:
 def main(arguments: list[str]) -> int:
     options = parse_options(arguments)
     configure_logs(options.log_format, debug=options.debug)
-    metrics = Metrics()
+    # As the first process of a container it would otherwise not be ended by the signal.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    metrics, health = Metrics(), Health()
     try:
         client = load_client(connections=options.threads)
     except ConfigException as error:
         print(f"epochal_operator: there is no cluster to talk to: {error}", file=sys.stderr)
         return 1
     api = Api(client, metrics.on_request)
+    health.serve(options.health_port)
     if options.metrics_port:
         start_http_server(options.metrics_port, registry=metrics.registry)
+    leadership = _leadership(options, metrics) if options.lease else None
     try:
-        _check_crd(api, options)
-        if options.lease:
-            wait_to_lead(client, namespace=options.lease_namespace, name=options.lease, health_port=options.health_port)
-        watched = Watched(api, options.namespaces)
-        watched.start()
+        _wait_for_crd(api, options)
+        if leadership is not None:
+            health.add("lease", leadership.problem)
+            _wait_to_lead(leadership)
+            api.before_write = leadership.check
+        return _work(api, options, metrics, health, leadership)
     except ApiError as error:
         print(f"epochal_operator: {error}", file=sys.stderr)
         return 1
+
+
+def _leadership(options: Options, metrics: Metrics) -> Leadership:
+    timing = Timing(options.lease_duration)
+    # Connections of its own: renewing waits for nothing else.
+    api = Api(
+        load_client(connections=2), metrics.on_request, connect_timeout=timing.request, read_timeout=timing.request
+    )
+    return Leadership(api, namespace=options.lease_namespace, name=str(options.lease), timing=timing)
+
+
+def _wait_to_lead(leadership: Leadership) -> None:
+    try:
+        leadership.wait()
+    except BaseException:
+        leadership.release()  # the signal to end may come just then
+        raise
+
+
+def _work(api: Api, options: Options, metrics: Metrics, health: Health, leadership: Leadership | None) -> int:
+    """Look after the jobs until this process is asked to end."""
+    rounds = Rounds(before=leadership.check if leadership else lambda: None)
+    try:
+        watched = Watched(api, options.namespaces)
+        health.add("watches", watched.problem)
+        watched.start()
+        _run(api, watched, rounds, options, metrics, health)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
+        # What a round is still at must not go on beside the next leader's.
+        if rounds.close(LONGEST_ROUND_AT_END) and leadership is not None:
+            leadership.release()
+    return 0
+
+
+def _run(api: Api, watched: Watched, rounds: Rounds, options: Options, metrics: Metrics, health: Health) -> None:
     cluster = Cluster(
         api=api,
         watched=watched,
@@ -136,30 +197,56 @@ def main(arguments: list[str]) -> int:
         own_namespace=options.own_namespace,
         deletion_timeout=options.deletion_timeout,
     )
+    health.add("rounds", rounds.problem)
     registry = kopf.OperatorRegistry()
-    pool = ThreadPoolExecutor(options.threads, thread_name_prefix="tick")
-    handlers.register(registry, controller, pool=pool, tick=options.tick)
-    handlers.register_probe(registry, metrics)
+    handlers.register(registry, controller, rounds=rounds, tick=options.tick)
+    handlers.register_health(registry, health)
     kopf.run(
         registry=registry,
         settings=handlers.settings(),
         standalone=True,
         clusterwide=not options.namespaces,
         namespaces=options.namespaces,
-        liveness_endpoint=f"http://0.0.0.0:{options.health_port}/healthz" if options.health_port else None,
     )
-    # Rounds that have not begun need not: whoever comes next has them.
-    pool.shutdown(wait=False, cancel_futures=True)
-    return 0
 
 
-def _check_crd(api: Api, options: Options) -> None:
+def _wait_for_crd(api: Api, options: Options) -> None:
+    """Returns when the cluster answers and knows StreamingJobs. An API server that is away is waited for: this
+    process may have been started by its outage."""
+    refused = 0.0
+    while True:
+        try:
+            for namespace in options.namespaces or (None,):
+                api.list(PLURAL, namespace)
+            return
+        except NotFoundError as error:
+            raise ApiError(
+                "the cluster does not know StreamingJobs: apply crds/streamingjobs.epochal.dev.yaml"
+            ) from error
+        except ApiError as error:
+            # An API server that has just started refuses what it will allow a little later.
+            refused += PAUSE if error.code in REFUSALS else 0.0
+            outage = error.code is None or error.code == HTTPStatus.TOO_MANY_REQUESTS or error.code >= 500
+            if refused > REFUSED_FOR or not (outage or error.code in REFUSALS):
+                raise
+            logger.warning("Waiting for the API server: %s", error)
+            time.sleep(PAUSE)
+
+
+def run() -> NoReturn:
+    """End when it is over: threads of rounds that hang must not hold that up."""
+    code: object = 1
     try:
-        for namespace in options.namespaces or (None,):
-            api.list(PLURAL, namespace)
-    except NotFoundError as error:
-        raise ApiError("the cluster does not know StreamingJobs: apply crds/streamingjobs.epochal.dev.yaml") from error
+        code = main(sys.argv[1:])
+    except SystemExit as error:
+        code = error.code
+    except BaseException:
+        traceback.print_exc()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run()

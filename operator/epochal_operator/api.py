@@ -50,6 +50,7 @@ _PREFIXES = {
     "secrets": "/api/v1",
     "serviceaccounts": "/api/v1",
     "jobs": "/apis/batch/v1",
+    "leases": "/apis/coordination.k8s.io/v1",
     "streamingjobs": "/apis/epochal.dev/v1alpha1",
 }
 
@@ -73,9 +74,19 @@ def load_client(*, connections: int = 64) -> ApiClient:
 class Api:
     """Safe to use from several threads."""
 
-    def __init__(self, client: ApiClient, on_request: OnRequest = lambda *_: None) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        on_request: OnRequest = lambda *_: None,
+        *,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        read_timeout: float = READ_TIMEOUT,
+    ) -> None:
         self._client = client
         self._on_request = on_request
+        self._connect_timeout, self._read_timeout = connect_timeout, read_timeout
+        self.before_write: Callable[[], None] = lambda: None
+        """Called before each request that changes something, in the thread that makes it."""
 
     @property
     def configuration(self) -> Configuration:
@@ -91,6 +102,10 @@ class Api:
 
     def create(self, kind: str, namespace: str, body: Mapping[str, Any]) -> JsonObject:
         return self._json("POST", kind, path(kind, namespace), body=body)
+
+    def replace(self, kind: str, namespace: str, name: str, body: Mapping[str, Any]) -> JsonObject:
+        """Write all but the status; :class:`ConflictError` if it is not at the body's resourceVersion any more."""
+        return self._json("PUT", kind, path(kind, namespace, name), body=body)
 
     def replace_status(self, kind: str, namespace: str, name: str, body: Mapping[str, Any]) -> JsonObject:
         """Write the status; :class:`ConflictError` if the object is not at the body's resourceVersion any more."""
@@ -163,7 +178,7 @@ class Api:
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        read_timeout: float = READ_TIMEOUT,
+        read_timeout: float | None = None,
     ) -> Any:
         url = f"{where}?{urlencode(query)}" if query else where
         headers = {"Accept": "application/json"}
@@ -171,14 +186,17 @@ class Api:
         if body is not None:
             headers["Content-Type"] = "application/json"
             data = json.dumps(body).encode()
+        if method != "GET":
+            self.before_write()
+        timeout = (self._connect_timeout, self._read_timeout if read_timeout is None else read_timeout)
         try:
-            response = self._request(method, url, body=data, headers=headers, timeout=(CONNECT_TIMEOUT, read_timeout))
+            response = self._request(method, url, body=data, headers=headers, timeout=timeout)
         except ApiError:
             self._on_request(method, kind, "error")
             raise
         self._on_request(method, kind, str(response.status))
         if response.status >= HTTPStatus.BAD_REQUEST:
-            raise _error(response.status, f"{method} {where}: {_message(response.response.data)}")
+            raise _error(response.status, f"{method} {where}: {_message(_body(response))}")
         return response
 
     def _request(
@@ -216,6 +234,14 @@ def path(kind: str, namespace: str | None, name: str | None = None, below: str |
 
 def _error(code: int, message: str) -> ApiError:
     return _ERRORS.get(code, ApiError)(message, code)
+
+
+def _body(response: Any) -> bytes:
+    """Of an answer that is an error: it stays one when its body cannot be read."""
+    try:
+        return bytes(response.response.data)
+    except (urllib3.exceptions.HTTPError, OSError):
+        return b""
 
 
 def _message(data: bytes) -> str:

@@ -1,21 +1,34 @@
 """Where kopf meets the operator. Each handler delegates at once; nothing is decided here."""
 
 import asyncio
+import functools
+import itertools
 import random
-from collections.abc import Callable
-from concurrent.futures import Executor
-from typing import Any, TypeVar
+import threading
+from collections.abc import Iterator
+from typing import Any
 
 import kopf
 
-from epochal_operator.api import JsonObject
 from epochal_operator.controller import Controller
 from epochal_operator.events import Event
-from epochal_operator.metrics import Metrics
+from epochal_operator.health import SLOWEST_LOOP, Beat, Health
 from epochal_operator.names import FINALIZER, KOPF_PREFIX, PLURAL
+from epochal_operator.rounds import Rounds
 from epochal_operator.schema import GROUP, VERSION
+from epochal_operator.vital import end_process
 
-_T = TypeVar("_T")
+LONGEST_END = 30.0
+"""Seconds that kopf has to end its tasks."""
+
+
+class _Backoffs:
+    """Pauses between tries of kopf's own requests, without end: an API server that answers with errors for minutes is
+    an outage like any other, and kopf would end the process."""
+
+    def __iter__(self) -> Iterator[float]:
+        for pause in itertools.chain((1, 1, 2, 3), itertools.repeat(5)):
+            yield pause * random.uniform(0.75, 1.25)
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
@@ -49,16 +62,14 @@ def settings() -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = _Backoffs()
     settings.background.cancellation_polling = 5
     settings.execution.default_backoff = 5
     return settings
 
 
-def register(registry: kopf.OperatorRegistry, controller: Controller, *, pool: Executor, tick: float) -> None:
+def register(registry: kopf.OperatorRegistry, controller: Controller, *, rounds: Rounds, tick: float) -> None:
     """Register the handlers: one for as long as a job lives and one for its deletion, both rounds of one loop."""
-
-    async def in_thread(function: Callable[[JsonObject], _T], body: JsonObject) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(pool, function, body)
 
     @kopf.on.login(id="login", registry=registry)
     def on_login(**kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -67,23 +78,29 @@ def register(registry: kopf.OperatorRegistry, controller: Controller, *, pool: E
     # Not a timer: kopf's own work for each round of a timer costs more than most rounds do.
     @kopf.daemon(GROUP, VERSION, PLURAL, id="tick", registry=registry)
     async def on_tick(body: kopf.Body, stopped: kopf.DaemonStopped, **_: Any) -> None:
-        # Jobs that are found together, when the operator starts, do not all have their rounds together.
-        await stopped.wait(random.uniform(0, tick))
-        while not stopped:
-            seen = dict(body)
-            if not controller.quiet(seen):
-                _tell(body, await in_thread(controller.tick, seen))
-            await stopped.wait(tick)
+        uid = str(body["metadata"]["uid"])
+        with rounds.of_job(uid):
+            # Jobs that are found together, when the operator starts, do not all have their rounds together.
+            await stopped.wait(random.uniform(0, tick))
+            while not stopped:
+                seen = dict(body)
+                if controller.quiet(seen):
+                    rounds.note()
+                else:
+                    _tell(body, await rounds.run(uid, functools.partial(controller.tick, seen)))
+                await stopped.wait(tick)
 
     @kopf.on.delete(GROUP, VERSION, PLURAL, id="stop-first", registry=registry)
     async def on_delete(body: kopf.Body, **_: Any) -> None:
         """Rounds until nothing runs any more. An operator that is restarted begins here again."""
-        while True:
-            gone, events = await in_thread(controller.delete_step, dict(body))
-            _tell(body, events)
-            if gone:
-                break
-            await asyncio.sleep(tick)
+        uid = str(body["metadata"]["uid"])
+        with rounds.of_job(uid):
+            while True:
+                gone, events = await rounds.run(uid, functools.partial(controller.delete_step, dict(body)))
+                _tell(body, events)
+                if gone:
+                    break
+                await asyncio.sleep(tick)
         controller.forget(dict(body))
 
     @kopf.on.event(GROUP, VERSION, PLURAL, id="forget", registry=registry)
@@ -93,10 +110,26 @@ def register(registry: kopf.OperatorRegistry, controller: Controller, *, pool: E
             controller.forget(dict(body))
 
 
-def register_probe(registry: kopf.OperatorRegistry, metrics: Metrics) -> None:
-    @kopf.on.probe(id="oldest_tick", registry=registry)
-    def oldest_tick(**_: Any) -> float:
-        return round(max(metrics.tick_ages(), default=0.0), 1)
+def register_health(registry: kopf.OperatorRegistry, health: Health) -> None:
+    """Let the liveness probe see that kopf's event loop runs, and let it not take for ever to end."""
+    beat = Beat("the event loop has not run", SLOWEST_LOOP)
+    health.add("loop", beat.problem)
+
+    def again(loop: asyncio.AbstractEventLoop) -> None:
+        beat.beat()
+        # Not a task: kopf would wait for it to end.
+        loop.call_later(1.0, again, loop)
+
+    @kopf.on.startup(id="beat", registry=registry)
+    async def on_startup(**_: Any) -> None:
+        again(asyncio.get_running_loop())
+
+    @kopf.on.cleanup(id="end", registry=registry)
+    async def on_cleanup(**_: Any) -> None:
+        beat.rest()
+        late = threading.Timer(LONGEST_END, end_process, [f"kopf has not ended within {LONGEST_END:.0f} s"])
+        late.daemon = True
+        late.start()
 
 
 def _tell(body: kopf.Body, events: list[Event]) -> None:

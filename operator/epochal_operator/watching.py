@@ -9,16 +9,21 @@ noted here at once.
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
+from epochal.protocol.decision import Seconds
 from epochal_operator.api import Api, ApiError, GoneError, JsonObject
 from epochal_operator.names import JOB_LABEL, SELECTOR
+from epochal_operator.vital import vital_thread
 
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 240
 PAUSE_AFTER_ERROR = 1.0
+LONGEST_SILENCE: Seconds = WATCH_SECONDS + 60.0
+"""A watch ends by itself after ``WATCH_SECONDS``, and its connection is given up a little later."""
 
 Key = tuple[str, str]
 
@@ -42,13 +47,24 @@ class WatchedKind:
         self._version = ""
         self.listed = threading.Event()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"watch-{kind}", daemon=True)
+        self._alive = time.monotonic()
+        # Without it this operator would go on with a view that grows old.
+        self._thread = vital_thread(f"watch-{kind}", self._run, may_end=self._stop.is_set)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
         self._stop.set()
+
+    def problem(self) -> str | None:
+        """For the liveness probe. That the API server does not answer is none: the thread goes on asking."""
+        if self._stop.is_set():
+            return None
+        if not self._thread.is_alive():
+            return f"the thread that watches {self.kind} is dead"
+        silent = time.monotonic() - self._alive
+        return f"the watch of {self.kind} has done nothing for {silent:.0f} s" if silent > LONGEST_SILENCE else None
 
     def of_job(self, namespace: str, job: str) -> list[JsonObject]:
         with self._lock:
@@ -86,14 +102,17 @@ class WatchedKind:
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            self._alive = time.monotonic()
             try:
                 if not self._version:
                     self._list()
                 self._watch()
             except GoneError:
                 self._version = ""
-            except (ApiError, ValueError, KeyError) as error:
-                logger.warning("Watch of %s broke, trying again: %s", self.kind, error)
+            except Exception as error:
+                # Whatever it was: listing anew puts everything right.
+                unexpected = not isinstance(error, ApiError | ValueError | KeyError)
+                logger.warning("Watch of %s broke, trying again: %s", self.kind, error, exc_info=unexpected)
                 self._stop.wait(PAUSE_AFTER_ERROR)
                 self._version = ""
 
@@ -116,6 +135,7 @@ class WatchedKind:
             self.kind, self._namespace, selector=SELECTOR, version=self._version, seconds=WATCH_SECONDS
         )
         for event in events:
+            self._alive = time.monotonic()
             item = event["object"]
             if event["type"] in ("ADDED", "MODIFIED"):
                 self.note(item)
@@ -168,6 +188,9 @@ class Watched:
     def stop(self) -> None:
         for watched in self._kinds.values():
             watched.stop()
+
+    def problem(self) -> str | None:
+        return next((problem for watched in self._kinds.values() if (problem := watched.problem())), None)
 
     def mark(self, namespace: str, job: str) -> tuple[int, ...]:
         """Another one after each change of any of the job's objects."""

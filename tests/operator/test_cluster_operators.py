@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.control_plane import ControlPlane
-from tests.operator.fake_kubelet import FakeKubelet, wait_until
+from tests.operator.fake_kubelet import FakeKubelet
 from tests.operator.harness import Bench, OperatorProcess
 
 
@@ -45,22 +45,3 @@ def test_two_operators_at_once_do_no_harm(
     assert not kubelet.overlaps
     epochs = Counter(epoch for owner, epoch, _ in kubelet.barriers if owner == f"{bench.namespace}/job")
     assert set(epochs.values()) == {1}
-
-
-def test_of_several_operators_the_one_with_the_lease_works(
-    bench: Bench, control_plane: ControlPlane, tmp_path: Path
-) -> None:
-    options = (f"--namespaces={bench.namespace}", "--lease=epochal", f"--lease-namespace={bench.namespace}")
-    logs = [tmp_path / "first.log", tmp_path / "second.log"]
-    first, second = (OperatorProcess(control_plane.kubeconfig, log, *options) for log in logs)
-    with first, second:
-        job = bench.apply()
-        job.wait_epoch(1)
-        leads = wait_until(lambda: [log for log in logs if "Leading" in log.read_text()])
-        assert len(leads) == 1, "one waits"
-        leader = first if leads == logs[:1] else second
-        leader.kill()
-        epoch = job.status["epoch"]
-        job.wait_epoch(epoch + 2, seconds=60)
-        assert all("Leading" in log.read_text() for log in logs)
-    job.assert_exactly_once()

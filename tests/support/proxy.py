@@ -62,15 +62,18 @@ class CountingProxy:
     """Listens on a port of its own and passes everything on to `upstream` (`http://host:port`).
 
     `delay` is in seconds, applies to each direction and may be changed while connections are open; it adds
-    latency and takes no bandwidth.
+    latency and takes no bandwidth. What goes through is not looked into if it is `opaque`: TLS, say.
     """
 
-    def __init__(self, upstream: str, *, delay: float = 0.0) -> None:
+    def __init__(self, upstream: str, *, delay: float = 0.0, opaque: bool = False) -> None:
         parts = urlsplit(upstream)
         if parts.hostname is None or parts.port is None:
             raise ValueError(f"not an address with host and port: {upstream!r}")
         self._upstream = (parts.hostname, parts.port)
         self.delay = delay
+        self._opaque = opaque
+        self._flowing = asyncio.Event()
+        self._flowing.set()
         self.requests: list[Request] = []
         self.bytes = 0
         """Passed on in both directions since the last `reset`."""
@@ -105,6 +108,13 @@ class CountingProxy:
     def cut(self) -> None:
         """Break all open connections; new ones are accepted."""
         self._do(self._cut())
+
+    def hold(self) -> None:
+        """Accept connections and pass nothing on, as a network that loses all packets, until `flow`."""
+        self._loop.call_soon_threadsafe(self._flowing.clear)
+
+    def flow(self) -> None:
+        self._loop.call_soon_threadsafe(self._flowing.set)
 
     def lose_answers(self, count: int) -> None:
         """The server acts on the next `count` requests, and the client never hears what came of them."""
@@ -164,7 +174,7 @@ class CountingProxy:
             self._open.add(server_writer)
             # Either side's end is the end of both: HTTP clients do not half-close.
             await _first_of(
-                self._pump(reader, server_writer, RequestParser(self._count).feed),
+                self._pump(reader, server_writer, _ignore if self._opaque else RequestParser(self._count).feed),
                 self._pump(server_reader, writer, self._maybe_lose),
             )
         except (OSError, asyncio.CancelledError):
@@ -203,6 +213,7 @@ class CountingProxy:
                 due, data = await queue.get()
                 if (wait := due - self._loop.time()) > 0:
                     await asyncio.sleep(wait)
+                await self._flowing.wait()
                 if not data:
                     return
                 writer.write(data)
@@ -211,6 +222,10 @@ class CountingProxy:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(receive())
             tasks.create_task(send())
+
+
+def _ignore(_data: bytes) -> None:
+    pass
 
 
 async def _first_of(*work: Coroutine[Any, Any, None]) -> None:
