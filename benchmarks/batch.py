@@ -24,9 +24,10 @@ from rich.console import Console
 
 from benchmarks.report import conditions, conditions_line, table, write_json, write_page
 from benchmarks.session import spark_session
-from epochal.pipeline import Pipeline
-from epochal.runtime import observed, tables
-from epochal.runtime.source import SourceTask
+from epochal import Pipeline
+from epochal.runtime.dataflow.source import SourceTask
+from epochal.runtime.spark import plan_metrics as observed
+from epochal.runtime.state import tables
 from tests.support.local_job import LocalJob
 
 KEYS = 1000

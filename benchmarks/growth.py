@@ -31,13 +31,13 @@ from benchmarks.plot import small_multiples
 from benchmarks.processes import look, tree
 from benchmarks.report import BUILD, PAGES, conditions, conditions_line, table, write_json, write_page
 from benchmarks.session import spark_session
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.cleanup import clean
 from epochal.protocol.control import CheckpointState
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import JobPaths
-from epochal.runtime.persistence import store_of
-from epochal.runtime.source import SourceTask
+from epochal.runtime.dataflow.source import SourceTask
+from epochal.runtime.state.persistence import store_of
 from tests.support.local_job import LocalJob
 
 KEEP = 4

@@ -26,9 +26,9 @@ from benchmarks.report import conditions_line, table, write_json, write_page
 from benchmarks.simulated_drivers import SimulatedNode
 from cluster.control_plane import ControlPlane
 from cluster.processes import free_port
+from epochal.control.schema import load_crd
 from epochal_operator.api import Api, ApiError, ConflictError
 from epochal_operator.names import PLURAL
-from epochal_operator.schema import load_crd
 
 NAMESPACE = "scale"
 INTERVAL = 30

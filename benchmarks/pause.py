@@ -24,9 +24,9 @@ from rich.progress import Progress
 
 from benchmarks.report import conditions, conditions_line, table, write_json, write_page
 from benchmarks.session import spark_session
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.control import CheckpointReport, CheckpointState, OperatorEvent
-from epochal.runtime.source import SourceTask
+from epochal.runtime.dataflow.source import SourceTask
 from tests.support.local_job import LocalJob
 
 WIDTH = 200

@@ -25,8 +25,8 @@ from benchmarks.workloads import Workload, workloads
 from epochal.driver import PARTITIONS
 from epochal.protocol.control import CheckpointReport, CheckpointState, OperatorEvent, StorageConfig
 from epochal.protocol.epochs import Epoch
+from epochal.runtime.dataflow.source import SourceTask
 from epochal.runtime.engine import Engine
-from epochal.runtime.source import SourceTask
 from tests.support.local_job import LocalJob
 
 EPOCHAL = "epochal"

@@ -22,8 +22,8 @@ from epochal.protocol.control import (
 )
 from epochal.protocol.epochs import NO_EPOCH, Generation
 from epochal_operator.api import Api, ApiError, JsonObject, path
+from epochal_operator.kubernetes.pod_state import is_driver, label
 from epochal_operator.names import CONTROL_PORT, GENERATION_LABEL, JOB_LABEL, SELECTOR
-from epochal_operator.pod_state import is_driver, label
 
 CHECKPOINT_SECONDS = 0.5
 

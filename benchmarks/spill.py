@@ -25,7 +25,7 @@ from rich.console import Console
 from benchmarks.processes import tree
 from benchmarks.report import conditions, conditions_line, table, write_json, write_page
 from benchmarks.session import spark_session
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.control import CheckpointReport, CheckpointState
 from epochal.runtime.engine import Engine
 from tests.support.local_job import LocalJob

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from benchmarks import nexmark
 from benchmarks.inputs import Input, keyed_input, nexmark_input, nexmark_of
-from epochal.pipeline import Pipeline, Stream
+from epochal import Pipeline, Stream
 from examples.nexmark.queries import QUERIES, UPDATES, Events
 
 DELAY = "2 seconds"

@@ -4,7 +4,7 @@ seconds: into a table of PostgreSQL or a topic of Kafka. `examples/cluster/expec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 
 def build(p: Pipeline) -> None:

@@ -8,8 +8,8 @@ from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
 from benchmarks.outages.figures import Seen
+from epochal.control.schema import GROUP, VERSION
 from epochal_operator.names import PLURAL
-from epochal_operator.schema import GROUP, VERSION
 from examples.cluster.live_job import Cluster
 
 SILENT = "(API server away)"

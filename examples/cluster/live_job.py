@@ -21,11 +21,11 @@ from cluster.images import PROJECT, REPOSITORY
 from cluster.kubectl import kubectl
 from cluster.layout import layout
 from cluster.s3 import S3Access, read_access
+from epochal.control.schema import API_VERSION, GROUP, KIND, VERSION
 from epochal.protocol.documents import Manifest, decode
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import JobPaths
 from epochal_operator.names import JOB_LABEL, PLURAL, ROLE_LABEL, Role
-from epochal_operator.schema import API_VERSION, GROUP, KIND, VERSION
 from examples.cluster import expected
 
 HERE = Path(__file__).parent

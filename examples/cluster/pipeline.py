@@ -6,7 +6,7 @@ often driver and executors were lost on the way. Each micro-batch brings 5 secon
 
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline, Stream
+from epochal import Pipeline, Stream
 
 
 def build(p: Pipeline) -> None:

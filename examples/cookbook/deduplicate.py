@@ -1,6 +1,6 @@
 """Orders that were sent more than once, each once."""
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 ORDERS = "id long, customer string, item string, amount long, at timestamp"
 

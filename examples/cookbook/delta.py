@@ -1,6 +1,6 @@
 """Orders into a Delta Lake table, a directory for each country."""
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 
 def build(p: Pipeline) -> None:

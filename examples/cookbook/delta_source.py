@@ -4,7 +4,7 @@ Delta's archives must be on the driver's and executors' class path; see docs/con
 delta_source.sql.
 """
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 
 def build(p: Pipeline) -> None:

@@ -4,7 +4,7 @@ tell about go elsewhere, with the reason."""
 import asyncio
 from typing import Any
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 WEATHER = {"de": "rain", "fr": "sun"}
 

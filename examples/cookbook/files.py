@@ -2,7 +2,7 @@
 
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 SCHEMA = "id long, country string, amount double"
 

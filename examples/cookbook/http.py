@@ -1,6 +1,6 @@
 """Large orders to a web server, at least once: it can tell a request that comes again by its Idempotency-Key."""
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 
 def build(p: Pipeline) -> None:

@@ -1,6 +1,6 @@
 """Orders into an Iceberg table. The catalog is one of SQLite here, which suits one machine; see docs/connectors.md."""
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 
 def build(p: Pipeline) -> None:

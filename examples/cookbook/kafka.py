@@ -5,7 +5,7 @@ Spark's Kafka source must be on the driver's and executors' class path; see docs
 
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline, Stream
+from epochal import Pipeline, Stream
 
 SCHEMA = "id long, country string, ordered_at timestamp, amount long"
 

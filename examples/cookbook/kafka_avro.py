@@ -7,7 +7,7 @@ The same in SQL is kafka_avro.sql.
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 SCHEMA = """
 {"type": "record", "name": "Order", "fields": [

@@ -14,7 +14,7 @@
 The extra `protobuf` must be installed on the driver and on the executors. The same in SQL is kafka_protobuf.sql.
 """
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.sources.protobuf import from_protobuf
 
 

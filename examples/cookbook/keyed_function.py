@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from epochal.pipeline import KeyContext, KeyedFunction, Pipeline, Timer, list_state, value_state
+from epochal import KeyContext, KeyedFunction, Pipeline, Timer, list_state, value_state
 
 
 class Baskets(KeyedFunction):

@@ -1,6 +1,6 @@
 """Orders with their payment, if one came within a minute; without one, when it can come no more."""
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 ORDERS = "id long, customer string, item string, amount long, at timestamp"
 PAYMENTS = "id long, paid_at timestamp"

@@ -6,7 +6,7 @@ CREATE TABLE totals (country text PRIMARY KEY, orders bigint, revenue double pre
 
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 
 def build(p: Pipeline) -> None:

@@ -3,7 +3,7 @@ the first one takes back its old row, so the second one counts that customer onc
 
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 
 def build(p: Pipeline) -> None:

@@ -2,7 +2,7 @@
 
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 ORDERS = "id long, customer string, item string, amount long, at timestamp"
 

@@ -1,6 +1,6 @@
 """Orders that were paid in the same minute of the clock."""
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 ORDERS = "id long, customer string, item string, amount long, at timestamp"
 PAYMENTS = "id long, paid_at timestamp"

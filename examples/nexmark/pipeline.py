@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.sources.nexmark import Nexmark
 
 sys.path.insert(0, str(Path(__file__).parent))

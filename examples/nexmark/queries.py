@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline, Stream
+from epochal import Pipeline, Stream
 from epochal.sources.nexmark import AUCTION, BID, PERSON, Nexmark, side_table
 
 FOREVER = ("-36500 days", "36500 days")

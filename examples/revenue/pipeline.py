@@ -2,7 +2,7 @@
 
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 ORDERS = "order_id long, country string, ordered_at timestamp, amount decimal(10,2)"
 PAYMENTS = "order_id long, paid_at timestamp"

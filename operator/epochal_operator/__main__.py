@@ -19,15 +19,15 @@ from prometheus_client import start_http_server
 from epochal_operator import handlers
 from epochal_operator.api import Api, ApiError, NotFoundError, load_client
 from epochal_operator.controller import Controller
-from epochal_operator.election import Timing
-from epochal_operator.health import Health
-from epochal_operator.kubernetes_backend import Cluster, DriverAccess
-from epochal_operator.leader import Leadership
-from epochal_operator.logs import configure_logs
-from epochal_operator.metrics import Metrics
+from epochal_operator.kubernetes.backend import Cluster, DriverAccess
+from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import PLURAL
-from epochal_operator.rounds import Rounds
-from epochal_operator.watching import Watched
+from epochal_operator.process.election import Timing
+from epochal_operator.process.health import Health
+from epochal_operator.process.leader import Leadership
+from epochal_operator.process.round_pools import Rounds
+from epochal_operator.reporting.logs import configure_logs
+from epochal_operator.reporting.metrics import Metrics
 
 logger = logging.getLogger("epochal_operator")
 

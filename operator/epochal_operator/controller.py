@@ -8,16 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from epochal.protocol.decision import NoCleanup, Nothing, Seconds
-from epochal.protocol.errors import MissingBucketError, StoreError
-from epochal.protocol.progress import next_checkpoint
-from epochal_operator import pod_state, resources
-from epochal_operator.api import ApiError, ConflictError, JsonObject, NotFoundError
-from epochal_operator.belongings import BadTokenError
-from epochal_operator.events import Event, EventReason, events_of
-from epochal_operator.job import DesiredState, JobSpec, parse_job
-from epochal_operator.kubernetes_backend import Cluster, KubernetesBackend, StaleView
-from epochal_operator.lifecycle import (
+from epochal.control.events import Event, EventReason, events_of
+from epochal.control.job import DesiredState, JobSpec, parse_job
+from epochal.control.lifecycle import (
     AT_REST,
     HALTED,
     DriverUp,
@@ -25,14 +18,22 @@ from epochal_operator.lifecycle import (
     outdated,
     restore_config,
 )
-from epochal_operator.metrics import JobKey, Metrics
-from epochal_operator.moments import parse_timestamp
+from epochal.control.reconcile import Reconciler, Tick
+from epochal.control.schema import ManifestError
+from epochal.protocol.decision import NoCleanup, Nothing, Seconds
+from epochal.protocol.errors import MissingBucketError, StoreError
+from epochal.protocol.progress import next_checkpoint
+from epochal_operator.api import ApiError, ConflictError, JsonObject, NotFoundError
+from epochal_operator.kubernetes import pod_state
+from epochal_operator.kubernetes.backend import Cluster, KubernetesBackend, StaleView
+from epochal_operator.kubernetes.dependents import BadTokenError
+from epochal_operator.kubernetes.manifests import resources
+from epochal_operator.kubernetes.spec_reader import SpecReader, revision_in_use
+from epochal_operator.kubernetes.watch_cache import version_of
 from epochal_operator.names import PLURAL
-from epochal_operator.reconcile import Reconciler, Tick
-from epochal_operator.schema import ManifestError
-from epochal_operator.spec_reader import SpecReader, revision_in_use
-from epochal_operator.status import with_blocked
-from epochal_operator.watching import version_of
+from epochal_operator.reporting.metrics import JobKey, Metrics
+from epochal_operator.reporting.status import with_blocked
+from epochal_operator.reporting.timestamps import parse_timestamp
 
 logger = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import kopf
 
+from epochal.control.events import Event
+from epochal.control.schema import GROUP, VERSION
 from epochal_operator.controller import Controller
-from epochal_operator.events import Event
-from epochal_operator.health import SLOWEST_LOOP, Beat, Health
 from epochal_operator.names import FINALIZER, KOPF_PREFIX, PLURAL
-from epochal_operator.rounds import Rounds
-from epochal_operator.schema import GROUP, VERSION
-from epochal_operator.vital import end_process
+from epochal_operator.process.health import SLOWEST_LOOP, Beat, Health
+from epochal_operator.process.round_pools import Rounds
+from epochal_operator.process.vital_threads import end_process
 
 LONGEST_END = 30.0
 """Seconds that kopf has to end its tasks."""

@@ -24,9 +24,6 @@ RESTART_ANNOTATION = "epochal.dev/restart"
 SELECTOR = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 """What the operator watches of pods, Jobs, Services and ConfigMaps: its own."""
 
-DEFAULT_SERVICE_ACCOUNT = "epochal-driver"
-"""Of all pods of a job that names none: the one that the chart makes."""
-
 CONTROL_PORT = 7070
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079

@@ -1,5 +1,82 @@
-"""Epochal: checkpoints for PySpark streaming that are separate from micro-batches."""
+"""Epochal: checkpoints for PySpark streaming that are separate from micro-batches.
 
-from importlib.metadata import version
+What is listed here is the public API. Names are looked up when they are used: the operator and the command line's small
+commands install without Spark.
+"""
 
-__version__ = version("epochal")
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from epochal.version import __version__
+
+if TYPE_CHECKING:
+    from epochal.api.pipeline import EnrichedStream, JoinedStream, Pipeline, Stream, WindowedStream
+    from epochal.operators.keyed_state import (
+        KeyContext,
+        KeyedFunction,
+        ListState,
+        MapState,
+        StateSpec,
+        Timer,
+        ValueState,
+        list_state,
+        map_state,
+        value_state,
+    )
+    from epochal.protocol.barrier import CheckpointBarrier
+    from epochal.runtime.dataflow.operator import Operator, OperatorContext, SinkOperator
+    from epochal.runtime.errors import PipelineError
+
+_HOMES = {
+    "epochal.api.pipeline": ("EnrichedStream", "JoinedStream", "Pipeline", "Stream", "WindowedStream"),
+    "epochal.operators.keyed_state": (
+        "KeyContext",
+        "KeyedFunction",
+        "ListState",
+        "MapState",
+        "StateSpec",
+        "Timer",
+        "ValueState",
+        "list_state",
+        "map_state",
+        "value_state",
+    ),
+    "epochal.protocol.barrier": ("CheckpointBarrier",),
+    "epochal.runtime.dataflow.operator": ("Operator", "OperatorContext", "SinkOperator"),
+    "epochal.runtime.errors": ("PipelineError",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "CheckpointBarrier",
+    "EnrichedStream",
+    "JoinedStream",
+    "KeyContext",
+    "KeyedFunction",
+    "ListState",
+    "MapState",
+    "Operator",
+    "OperatorContext",
+    "Pipeline",
+    "PipelineError",
+    "SinkOperator",
+    "StateSpec",
+    "Stream",
+    "Timer",
+    "ValueState",
+    "WindowedStream",
+    "__version__",
+    "list_state",
+    "map_state",
+    "value_state",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'epochal' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

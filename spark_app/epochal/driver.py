@@ -24,7 +24,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import epochal
-from epochal.pipeline import Pipeline
+from epochal.api.pipeline import Pipeline
 from epochal.protocol.control import (
     EXIT_FAILED,
     EXIT_MISCONFIGURED,
@@ -36,11 +36,11 @@ from epochal.protocol.control import (
     DriverConfig,
     PipelineConfig,
 )
-from epochal.runtime.arrow_batches import LIMIT, OFF
-from epochal.runtime.checkpointer import POOL
-from epochal.runtime.control_server import ControlServer
+from epochal.runtime.checkpoint.checkpointer import POOL
+from epochal.runtime.dataflow.arrow_batches import LIMIT, OFF
 from epochal.runtime.engine import MISCONFIGURED, Engine
-from epochal.runtime.errors import PipelineError, told
+from epochal.runtime.errors import PipelineError, summarize_error
+from epochal.runtime.http.control_server import ControlServer
 from epochal.runtime.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ SPARK_DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
-    # A job waits for its executors when it needs them (runtime/executors.py): until then there is other work to do.
+    # A job waits for its executors when it needs them (runtime/spark/executors.py): until then there is other work.
     "spark.scheduler.minRegisteredResourcesRatio": "0",
     "spark.sql.session.timeZone": "UTC",
     # Plans of micro-batches are all alike: there is nothing to learn while one runs, and runs keep their partitioning.
@@ -71,7 +71,7 @@ SPARK_DEFAULTS = {
     # one of 12 MB the first gets two thirds.
     "spark.sql.files.openCostInBytes": "65536",
     # The size of what was gathered is computed again for each row, which takes as long as gathering it: only of jobs
-    # whose rows may be large (runtime/arrow_batches.py).
+    # whose rows may be large (runtime/dataflow/arrow_batches.py).
     LIMIT: OFF,
     # Rows that go to Python together: with the default of 10,000 each of them costs a tenth more.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
@@ -258,7 +258,8 @@ def describe(pipeline: Pipeline, config: PipelineConfig) -> None:
             ) from error
         where = _users_line(error)
         raise PipelineError(
-            f"the pipeline function failed with {type(error).__name__}: {told(error)} ({where.filename}:{where.lineno})"
+            f"the pipeline function failed with {type(error).__name__}: {summarize_error(error)} "
+            f"({where.filename}:{where.lineno})"
         ) from error
 
 

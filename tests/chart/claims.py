@@ -5,7 +5,7 @@ from enum import StrEnum
 from itertools import product
 from typing import Any
 
-from epochal_operator.names import DEFAULT_SERVICE_ACCOUNT
+from epochal.control.job import DEFAULT_SERVICE_ACCOUNT
 from tests.chart.cluster import JOB_NAMESPACE
 from tests.chart.render import RELEASE_NAMESPACE, Values
 

@@ -9,10 +9,11 @@ import promql_parser
 import pytest
 import yaml
 
+from epochal.control.job import DEFAULT_SERVICE_ACCOUNT
+from epochal.control.schema import load_crd
 from epochal_operator import names
 from epochal_operator.__main__ import parse_options
-from epochal_operator.metrics import Metrics
-from epochal_operator.schema import load_crd
+from epochal_operator.reporting.metrics import Metrics
 from tests.chart.render import (
     CHART,
     CRD,
@@ -185,7 +186,7 @@ def test_ports_and_names_are_the_operators() -> None:
     assert set(policy["spec"]["podSelector"]["matchLabels"].items()) <= set(
         names.labels("words", names.Role.DRIVER).items()
     )
-    assert found(values, "ServiceAccount", names.DEFAULT_SERVICE_ACCOUNT)
+    assert found(values, "ServiceAccount", DEFAULT_SERVICE_ACCOUNT)
 
 
 def test_without_a_lease_there_are_never_two() -> None:
@@ -201,7 +202,7 @@ def test_nothing_for_jobs_is_in_the_releases_namespace(name: str) -> None:
 
 
 def test_by_default_jobs_can_run_nowhere() -> None:
-    assert not [d for d in documents(NO_CRDS) if d["metadata"]["name"] == names.DEFAULT_SERVICE_ACCOUNT]
+    assert not [d for d in documents(NO_CRDS) if d["metadata"]["name"] == DEFAULT_SERVICE_ACCOUNT]
 
 
 def test_namespaced_rights_end_at_the_namespaces() -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from epochal.control.job import DEFAULT_SERVICE_ACCOUNT, parse_job
 from epochal.protocol.epochs import Generation
-from epochal_operator.job import parse_job
-from epochal_operator.names import DEFAULT_SERVICE_ACCOUNT, driver_name
-from epochal_operator.resources import executor_template
-from epochal_operator.spark_conf import spark_conf
+from epochal_operator.kubernetes.manifests.resources import executor_template
+from epochal_operator.kubernetes.manifests.spark_conf import spark_conf
+from epochal_operator.names import driver_name
 from tests.chart.cluster import ChartCluster, job
 from tests.chart.rights import DRIVER, Right, bound, namespace_of
 

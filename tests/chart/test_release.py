@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from epochal.control.job import DEFAULT_SERVICE_ACCOUNT, parse_job
 from epochal.protocol.epochs import Epoch, Generation
-from epochal_operator.cleanup_job import cleanup_job
-from epochal_operator.job import parse_job
-from epochal_operator.names import DEFAULT_SERVICE_ACCOUNT
-from epochal_operator.resources import driver_pod, executor_template
+from epochal_operator.kubernetes.manifests.cleanup_job import cleanup_job
+from epochal_operator.kubernetes.manifests.resources import driver_pod, executor_template
 from tests.chart.cluster import JOB_NAMESPACE, ChartCluster, KubectlError, job
 from tests.chart.render import CHART, CRD_COPY, NO_CRDS, RELEASE_NAMESPACE, VARIANTS, HelmError, documents, found
 

@@ -14,12 +14,12 @@ import yaml
 
 from epochal.cli.local import DRIVER_MODULE_VARIABLE, JobDirectory
 from epochal.cli.processes import Alive, DetachedProcess
+from epochal.control.lifecycle import AT_REST, JobRecord
 from epochal.protocol.control import StorageConfig
 from epochal.protocol.epochs import Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import Found, resolve
-from epochal.runtime.persistence import store_of
-from epochal_operator.lifecycle import AT_REST, JobRecord
+from epochal.runtime.state.persistence import store_of
 from tests.support.fake_driver import stretches
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from epochal.cli.processes import Alive
-from epochal_operator.lifecycle import JobPhase
+from epochal.control.lifecycle import JobPhase
 from tests.cli.support import Job, decoded_reports, finished, kill, until
 from tests.support.depth import DEEP
 

@@ -8,6 +8,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from epochal.cli.view import LiveView, PlainView, report_line, size, source_line
+from epochal.control.job import JobSpec, PipelineSpec
+from epochal.control.lifecycle import DriverUp, JobPhase, JobRecord, LateRows, LifeReason, Seen, Step
+from epochal.control.reconcile import Tick
 from epochal.protocol.control import (
     CheckpointReport,
     CheckpointState,
@@ -18,9 +21,6 @@ from epochal.protocol.control import (
 )
 from epochal.protocol.decision import Nothing, Reason, Record
 from epochal.protocol.epochs import Epoch, Generation
-from epochal_operator.job import JobSpec, PipelineSpec
-from epochal_operator.lifecycle import DriverUp, JobPhase, JobRecord, LateRows, LifeReason, Seen, Step
-from epochal_operator.reconcile import Tick
 
 SOURCE = SourceReport(name="clicks", batch=3, rows=12345, rows_per_second=1000.0, batch_seconds=0.2, lag=1.5)
 STATUS = DriverStatus(

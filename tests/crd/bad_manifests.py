@@ -17,9 +17,9 @@ import yaml
 from cluster.control_plane import ControlPlane
 from epochal.cli.errors import UserError
 from epochal.cli.manifests import load_job
-from epochal_operator.acceptance import problem_of
+from epochal.control.job import parse_job
 from epochal_operator.api import ConflictError
-from epochal_operator.job import parse_job
+from epochal_operator.kubernetes.preflight import problem_of
 from tests.crd.cases import NOT_ACCEPTED, REMOVED, SECTIONS, Case, changed
 from tests.crd.server import RefusedError, Server
 

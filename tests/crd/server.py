@@ -8,8 +8,8 @@ import kubernetes
 import yaml
 
 from cluster.control_plane import ControlPlane
+from epochal.control.schema import load_crd
 from epochal_operator.api import Api
-from epochal_operator.schema import load_crd
 
 JOBS = "/apis/epochal.dev/v1alpha1/namespaces/default/streamingjobs"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from epochal_operator.schema import job_schema
+from epochal.control.schema import job_schema
 from tests.crd.bad_manifests import (
     PAGE,
     WRITE,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from epochal_operator.job import parse_job
-from epochal_operator.schema import validated
+from epochal.control.job import parse_job
+from epochal.control.schema import validated
 from tests.crd.cases import GOOD, changed
 from tests.crd.server import JOBS, STRICT, RefusedError, Server
 

@@ -7,8 +7,8 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from epochal.protocol.control import CheckpointReport, CheckpointRequest, DriverStatus
+from epochal_operator.kubernetes.manifests.resources import TOKEN_KEY
 from epochal_operator.names import CONTROL_PORT, token_name
-from epochal_operator.resources import TOKEN_KEY
 from examples.cluster.live_job import LiveJob
 
 

@@ -3,7 +3,7 @@ Both are state that is looked up by key."""
 
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 
 def build(p: Pipeline) -> None:

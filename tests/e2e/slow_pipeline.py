@@ -2,10 +2,10 @@
 
 import time
 
+from epochal import Pipeline
 from epochal.operators.stateless import TransformOperator
-from epochal.pipeline import Pipeline
 from epochal.protocol.barrier import CheckpointBarrier
-from epochal.runtime.operator import OperatorContext
+from epochal.runtime.dataflow.operator import OperatorContext
 
 LAST_SLOW = 3
 

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from epochal.protocol.control import StorageConfig
-from epochal.runtime.operator import SinkOperator
+from epochal.runtime.dataflow.operator import SinkOperator
 from epochal.sinks.delta import DeltaSink, DeltaTarget
 from epochal.sinks.iceberg import IcebergSink, IcebergTarget
 from epochal.sinks.kafka import KafkaSink, KafkaTarget

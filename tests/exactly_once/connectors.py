@@ -7,7 +7,7 @@ from types import ModuleType
 
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 COOKBOOK = Path(__file__).parents[2] / "examples" / "cookbook"
 ICEBERG_TABLE = "shop.orders"

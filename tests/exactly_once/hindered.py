@@ -15,14 +15,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from epochal import Pipeline
 from epochal.driver import PARTITIONS, SPARK_DEFAULTS
-from epochal.pipeline import Pipeline
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import list_epochs
 from epochal.runtime.engine import Engine
-from epochal.runtime.latest_table import STATE_DIR
-from epochal.runtime.persistence import store_of
+from epochal.runtime.state.latest_table import STATE_DIR
+from epochal.runtime.state.persistence import store_of
 from tests.runtime.bad_data import Files, ids
 from tests.support.local_job import LocalJob
 from tests.support.small import WITHOUT_COMPILING

@@ -17,9 +17,9 @@ import yaml
 
 from epochal.cli.local import JobDirectory
 from epochal.cli.processes import Alive, DetachedProcess
+from epochal.control.driver_client import DriverClient, DriverError, DriverUnreachable
 from epochal.protocol.control import CheckpointState, DriverPhase, DriverStatus
 from epochal.protocol.epochs import Generation
-from epochal_operator.driver_client import DriverClient, DriverError, DriverUnreachable
 from tests.exactly_once.pipeline import SINKS
 from tests.support.small import WITHOUT_COMPILING
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 
 SCHEMA = "id long, country string"
 

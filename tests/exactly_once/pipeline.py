@@ -5,9 +5,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline, Stream
-from epochal.runtime.operator import Operator, OperatorContext
-from epochal.runtime.tables import GlobalTable, KeyedTimeTable
+from epochal import Pipeline, Stream
+from epochal.runtime.dataflow.operator import Operator, OperatorContext
+from epochal.runtime.state.tables import GlobalTable, KeyedTimeTable
 
 ORDERS = "id long, country string, ordered_at timestamp, amount long"
 PAYMENTS = "id long, paid_at timestamp"

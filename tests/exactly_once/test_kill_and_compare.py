@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from tests.exactly_once import data, pipeline
 from tests.exactly_once.killing import KilledJob, Watcher
 from tests.support.kafka.broker import KafkaBroker

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from epochal.control.lifecycle import JobPhase
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import list_epochs, uncommitted_epoch
 from epochal.protocol.store import open_store
-from epochal_operator.lifecycle import JobPhase
 from tests.exactly_once.killing import KilledJob
 
 KILLS = int(os.environ.get("EPOCHAL_KILLS", "1"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.sources.nexmark import Nexmark
 from examples.nexmark.generate import write_files
 from examples.nexmark.oracles import ORACLES, register

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.sources.nexmark import Nexmark, side_table
 from epochal.sql.build import build_sql
 from epochal.sql.connectors import NEXMARK_EVENTS

@@ -42,10 +42,10 @@ from epochal.protocol.control import (
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import open_store
-from epochal.runtime.control_server import ControlServer
+from epochal.runtime.http.control_server import ControlServer
 from epochal_operator.api import Api, ApiError, GoneError, JsonObject, NotFoundError, path
+from epochal_operator.kubernetes.manifests.resources import CONFIG_KEY, TOKEN_KEY
 from epochal_operator.names import CONTROL_PORT, JOB_LABEL, ROLE_LABEL, SELECTOR, Role
-from epochal_operator.resources import CONFIG_KEY, TOKEN_KEY
 from tests.support.fake_driver import FakeEngine, Script
 
 NODE = "fake"

@@ -14,11 +14,12 @@ from typing import Any
 import kubernetes
 from kubernetes.client import ApiClient, Configuration
 
+from epochal.control.job import DEFAULT_SERVICE_ACCOUNT
+from epochal.control.schema import load_crd
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import Store, open_store
 from epochal_operator.api import Api, ApiError, JsonObject, NotFoundError, path
-from epochal_operator.names import DEFAULT_SERVICE_ACCOUNT, PLURAL
-from epochal_operator.schema import load_crd
+from epochal_operator.names import PLURAL
 from tests.operator.fake_kubelet import wait_until
 from tests.support.fake_driver import stretches
 

@@ -18,13 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from epochal.control import driver_client
+from epochal.control.driver_client import DriverClient
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import CheckpointReport
 from epochal.protocol.epochs import Generation
-from epochal_operator import driver_client
 from epochal_operator.__main__ import main as operator_main
 from epochal_operator.api import Api
-from epochal_operator.driver_client import DriverClient
 from tests.operator.harness import REPOSITORY, TICK
 
 BARRIER = "BARRIER"

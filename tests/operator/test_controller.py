@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import pytest
 
+from epochal.control.events import EventReason
 from epochal_operator.api import Api, JsonObject
-from epochal_operator.belongings import TOKEN_CHECK_EVERY
 from epochal_operator.controller import Controller
-from epochal_operator.events import EventReason
-from epochal_operator.kubernetes_backend import FORCE_AFTER, Cluster
-from epochal_operator.metrics import Metrics
+from epochal_operator.kubernetes.backend import FORCE_AFTER, Cluster
+from epochal_operator.kubernetes.dependents import TOKEN_CHECK_EVERY
+from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import FINALIZER, PLURAL
-from epochal_operator.watching import Watched
+from epochal_operator.reporting.metrics import Metrics
 from tests.operator.fake_kubelet import FakeKubelet, wait_until
 from tests.operator.harness import Bench, JobHandle
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from epochal_operator.conditions import ConditionType
-from epochal_operator.events import MEANING, Event, EventReason
-from epochal_operator.metrics import Metrics
+from epochal.control.events import MEANING, Event, EventReason
+from epochal_operator.reporting.conditions import ConditionType
+from epochal_operator.reporting.metrics import Metrics
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operator.md"
 

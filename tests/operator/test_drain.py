@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from epochal.control.events import EventReason, events_of
+from epochal.control.job import JobSpec
+from epochal.control.lifecycle import JobPhase
+from epochal.control.reconcile import Reconciler, Tick
 from epochal.protocol.control import EXIT_DRAINED
 from epochal.protocol.epochs import Epoch
-from epochal_operator.events import EventReason, events_of
-from epochal_operator.job import JobSpec
-from epochal_operator.lifecycle import JobPhase
-from epochal_operator.reconcile import Reconciler, Tick
 from tests.operator.test_reconcile import SPEC, SUSPENDED, assert_exactly_once, record
 from tests.operator.world import SimDriver, World
 

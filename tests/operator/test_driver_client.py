@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import pytest
 
+from epochal.control.deadlines import Deadlines
+from epochal.control.driver_client import DriverClient, DriverUnreachable, RememberingDriver
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import CheckpointReport, DriverPhase, DriverStatus
 from epochal.protocol.epochs import Epoch, Generation
-from epochal_operator.deadlines import Deadlines
-from epochal_operator.driver_client import DriverClient, DriverUnreachable, RememberingDriver
 
 
 class CountingDriver(DriverClient):

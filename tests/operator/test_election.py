@@ -7,8 +7,8 @@ import pytest
 
 from epochal.protocol.decision import Seconds
 from epochal_operator.api import ApiError, ConflictError, JsonObject, NotFoundError
-from epochal_operator.election import LONGEST_LEASE, LeaseRecord, Move, Timing, View, decide, look
-from epochal_operator.leader import Leadership
+from epochal_operator.process.election import LONGEST_LEASE, LeaseRecord, Move, Timing, View, decide, look
+from epochal_operator.process.leader import Leadership
 
 TIMING = Timing(15.0)
 OTHER = LeaseRecord(holder="other", renewed="1", duration=15)

@@ -11,9 +11,9 @@ import urllib.request
 import pytest
 
 from cluster.processes import free_port
-from epochal_operator.health import Beat, Health
-from epochal_operator.rounds import SLOW, Rounds
-from epochal_operator.vital import EXIT_BROKEN
+from epochal_operator.process.health import Beat, Health
+from epochal_operator.process.round_pools import SLOW, Rounds
+from epochal_operator.process.vital_threads import EXIT_BROKEN
 
 
 def test_a_beat_that_stays_out_is_a_problem_until_the_next() -> None:
@@ -51,7 +51,7 @@ def test_the_probe_answers_with_the_problems() -> None:
 def test_the_end_of_a_vital_thread_is_the_end_of_the_process(body: str) -> None:
     program = f"""
 import sys, threading
-from epochal_operator.vital import vital_thread
+from epochal_operator.process.vital_threads import vital_thread
 def run():
     {body}
 vital_thread("watch", run).start()

@@ -12,10 +12,10 @@ import jsonschema
 import pytest
 import yaml
 
-from epochal_operator.durations import format_duration, parse_duration
-from epochal_operator.job import DesiredState, RestartPolicy, parse_job
-from epochal_operator.lifecycle import JobPhase
-from epochal_operator.schema import ManifestError, job_schema, load_crd
+from epochal.control.durations import format_duration, parse_duration
+from epochal.control.job import DesiredState, RestartPolicy, parse_job
+from epochal.control.lifecycle import JobPhase
+from epochal.control.schema import ManifestError, job_schema, load_crd
 
 ROOT = Path(__file__).parents[2]
 MINIMAL: dict[str, Any] = {
@@ -184,7 +184,7 @@ def test_an_installed_wheel_carries_the_crd(tmp_path: Path) -> None:
     subprocess.run([uv, "build", "--wheel", "-q", "-o", tmp_path], cwd=ROOT, check=True, timeout=200)
     wheel = next(tmp_path.glob("*.whl"))
     with zipfile.ZipFile(wheel) as archive:
-        text = archive.read("epochal_operator/crds/streamingjobs.epochal.dev.yaml")
+        text = archive.read("epochal/control/crds/streamingjobs.epochal.dev.yaml")
         entry_points = next(name for name in archive.namelist() if name.endswith("entry_points.txt"))
         assert b"epochal = epochal.cli:main" in archive.read(entry_points)
     assert yaml.safe_load(text) == load_crd()

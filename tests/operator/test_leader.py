@@ -18,8 +18,8 @@ import pytest
 
 from cluster.control_plane import ControlPlane
 from epochal_operator.api import Api
-from epochal_operator.leader import EXIT_LOST, KIND
-from epochal_operator.vital import EXIT_BROKEN
+from epochal_operator.process.leader import EXIT_LOST, KIND
+from epochal_operator.process.vital_threads import EXIT_BROKEN
 from tests.operator.fake_kubelet import wait_until
 from tests.operator.harness import Bench, JobHandle, OperatorProcess
 from tests.operator.witnessed_operator import MODULE, acts

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from prometheus_client import generate_latest
 
+from epochal.control.lifecycle import JobPhase, Restarts, Seen
 from epochal.protocol.decision import Complete, EndCleanup, EpochPublished, Reason
 from epochal.protocol.epochs import Epoch
-from epochal_operator.lifecycle import JobPhase, Restarts, Seen
-from epochal_operator.metrics import Metrics
+from epochal_operator.reporting.metrics import Metrics
 from tests.operator.test_status import FLYING, RUNNING, UP, tick_of
 
 KEY = ("default", "job")

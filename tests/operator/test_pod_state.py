@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from epochal_operator import pod_state
 from epochal_operator.api import JsonObject
+from epochal_operator.kubernetes import pod_state
 
 STARTED = "2026-11-18T12:00:00Z"
 

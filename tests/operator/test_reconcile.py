@@ -6,6 +6,11 @@ from typing import Any
 
 import pytest
 
+from epochal.control.driver_client import DriverUnreachable
+from epochal.control.events import EventReason, events_of
+from epochal.control.job import DesiredState, JobSpec, OnCommittedOutput, PipelineSpec, RestartPolicy, RestoreSpec
+from epochal.control.lifecycle import JobPhase, JobRecord, resumed
+from epochal.control.reconcile import Reconciler, Tick, rebuild
 from epochal.protocol.control import (
     EXIT_FAILED,
     EXIT_MISCONFIGURED,
@@ -18,13 +23,8 @@ from epochal.protocol.documents import GenerationRecord, encode
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.resolve import list_epochs
 from epochal.protocol.savepoints import Pinned, pin
-from epochal_operator.conditions import ConditionType, conditions
-from epochal_operator.driver_client import DriverUnreachable
-from epochal_operator.events import EventReason, events_of
-from epochal_operator.job import DesiredState, JobSpec, OnCommittedOutput, PipelineSpec, RestartPolicy, RestoreSpec
-from epochal_operator.lifecycle import JobPhase, JobRecord, resumed
-from epochal_operator.moments import timestamp
-from epochal_operator.reconcile import Reconciler, Tick, rebuild
+from epochal_operator.reporting.conditions import ConditionType, conditions
+from epochal_operator.reporting.timestamps import timestamp
 from tests.operator.world import Crash, World
 
 SPEC = JobSpec(

@@ -6,16 +6,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from epochal.control.job import ConfigMapKey, JobSpec, PipelineSpec, ProcessSpec, StorageSpec
 from epochal.protocol.control import DriverConfig, RestoreConfig, StorageConfig
 from epochal.protocol.decision import CleanupExists, CleanupFailed, CleanupSucceeded, NoCleanup
 from epochal.protocol.epochs import Epoch, Generation
-from epochal_operator import pod_state
 from epochal_operator.api import JsonObject
-from epochal_operator.cleanup_job import cleanup_job, cleanup_state
-from epochal_operator.job import ConfigMapKey, JobSpec, PipelineSpec, ProcessSpec, StorageSpec
-from epochal_operator.pod_template import merged
-from epochal_operator.resources import config_map, driver_config, driver_pod, executor_template, revision
-from epochal_operator.spark_conf import pod_memory, spark_conf
+from epochal_operator.kubernetes import pod_state
+from epochal_operator.kubernetes.manifests.cleanup_job import cleanup_job, cleanup_state
+from epochal_operator.kubernetes.manifests.pod_template import merged
+from epochal_operator.kubernetes.manifests.resources import (
+    config_map,
+    driver_config,
+    driver_pod,
+    executor_template,
+    revision,
+)
+from epochal_operator.kubernetes.manifests.spark_conf import pod_memory, spark_conf
 
 SPEC = JobSpec(
     namespace="shop",

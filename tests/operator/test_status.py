@@ -7,6 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from epochal.control.events import MEANING, EventReason, events_of
+from epochal.control.job import JobSpec, PipelineSpec
+from epochal.control.lifecycle import DriverUp, JobPhase, JobRecord, LifeReason, Restarts, Seen, Step, decide
+from epochal.control.reconcile import Tick
 from epochal.protocol.control import DriverPhase, DriverStatus
 from epochal.protocol.decision import (
     CleanupExists,
@@ -24,12 +28,8 @@ from epochal.protocol.decision import (
 )
 from epochal.protocol.epochs import Epoch, Generation
 from epochal_operator.api import JsonObject
-from epochal_operator.events import MEANING, EventReason, events_of
-from epochal_operator.job import JobSpec, PipelineSpec
-from epochal_operator.lifecycle import DriverUp, JobPhase, JobRecord, LifeReason, Restarts, Seen, Step, decide
-from epochal_operator.moments import parse_timestamp, timestamp
-from epochal_operator.reconcile import Tick
-from epochal_operator.status import KEPT_HISTORY, load_record, project, with_blocked, without_progress
+from epochal_operator.reporting.status import KEPT_HISTORY, load_record, project, with_blocked, without_progress
+from epochal_operator.reporting.timestamps import parse_timestamp, timestamp
 
 SPEC = JobSpec(namespace="default", name="job", pipeline=PipelineSpec(module="m"))
 UP = DriverUp(generation=Generation(1), status=None)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from epochal_operator.api import Api, GoneError, JsonObject
+from epochal_operator.kubernetes.watch_cache import WatchedKind
 from epochal_operator.names import JOB_LABEL
-from epochal_operator.watching import WatchedKind
 from tests.operator.fake_kubelet import wait_until
 
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from epochal.control.driver_client import DriverClient
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import CheckpointReport
 from epochal.protocol.epochs import Generation
 from epochal_operator import __main__ as operator
 from epochal_operator.api import Api
-from epochal_operator.driver_client import DriverClient
-from epochal_operator.leader import KIND
+from epochal_operator.process.leader import KIND
 
 MODULE = "tests.operator.witnessed_operator"
 

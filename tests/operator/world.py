@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from epochal.control.driver_client import DriverClient, DriverRefused, DriverUnreachable
+from epochal.control.job import JobSpec
+from epochal.control.lifecycle import TRANSITIONS, DriverAbsent, DriverEnded, JobPhase, JobRecord
+from epochal.control.reconcile import DriverAlive, Reconciler, Tick
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
     EXIT_FAILED,
@@ -30,10 +34,6 @@ from epochal.protocol.publish import Fenced, Published, publish, record_commit
 from epochal.protocol.resolve import Found, NothingToRestore, newest_epoch_number, resolve
 from epochal.protocol.start import StartRequest, start_generation
 from epochal.protocol.store import Store, open_store
-from epochal_operator.driver_client import DriverClient, DriverRefused, DriverUnreachable
-from epochal_operator.job import JobSpec
-from epochal_operator.lifecycle import TRANSITIONS, DriverAbsent, DriverEnded, JobPhase, JobRecord
-from epochal_operator.reconcile import DriverAlive, Reconciler, Tick
 
 
 class Crash(BaseException):

@@ -8,6 +8,9 @@ from typing import Any
 
 from obstore.store import MemoryStore
 
+from epochal.control.job import DesiredState, JobSpec, PipelineSpec
+from epochal.control.lifecycle import JobPhase
+from epochal.control.reconcile import Reconciler
 from epochal.protocol import cleanup, progress, publish, resolve, savepoints, start
 from epochal.protocol.decision import (
     AbortEpoch,
@@ -31,9 +34,6 @@ from epochal.protocol.documents import encode
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import NewerDocumentError, UnsafeStoreError
 from epochal.protocol.store import Created, Exists, Store
-from epochal_operator.job import DesiredState, JobSpec, PipelineSpec
-from epochal_operator.lifecycle import JobPhase
-from epochal_operator.reconcile import Reconciler
 from tests.operator.world import World
 from tests.protocol.making import PATHS, generation_record, manifest, put_epoch, state_name
 from tests.protocol.stepping import Actor, Order, SteppedStore

@@ -15,10 +15,10 @@ import obstore
 import pytest
 from obstore.exceptions import AlreadyExistsError
 
+from epochal.control import reconcile
 from epochal.protocol import cleanup, progress, publish, resolve, savepoints, start, store
 from epochal.protocol.decision import InProgress
 from epochal.protocol.errors import DocumentError, NewerDocumentError, ProtocolError
-from epochal_operator import reconcile
 from tests.protocol import scenarios
 
 Mutation = Callable[..., Any]

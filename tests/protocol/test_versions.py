@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from epochal import __version__
 from epochal.protocol.cleanup import CleanupRefused, clean
 from epochal.protocol.documents import Document, Seal, encode
 from epochal.protocol.epochs import Epoch, Generation
@@ -19,6 +18,7 @@ from epochal.protocol.resolve import Found, read_epoch, resolve, uncommitted_epo
 from epochal.protocol.savepoints import NotPinned, Pinned, pin
 from epochal.protocol.start import StartRequest, start_generation
 from epochal.protocol.store import Store
+from epochal.version import __version__
 from tests.protocol.making import PATHS, generation_record, manifest, put_epoch, state_name
 
 KINDS = ("a newer version", "an unknown need", "an unknown value")

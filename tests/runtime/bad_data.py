@@ -12,8 +12,8 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline, Stream
-from epochal.runtime.operator import Operator, OperatorContext
+from epochal import Pipeline, Stream
+from epochal.runtime.dataflow.operator import Operator, OperatorContext
 from tests.support.local_job import LocalJob
 from tests.support.proxy import CountingProxy
 

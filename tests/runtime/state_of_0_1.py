@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType
 
+from epochal import KeyContext, Pipeline, Stream, Timer, list_state, map_state, value_state
 from epochal.driver import PARTITIONS, SPARK_DEFAULTS
-from epochal.pipeline import KeyContext, Pipeline, Stream, Timer, list_state, map_state, value_state
 from epochal.sql.build import build_sql
 from tests.runtime.streaming import FedJob, Rows, at
 

@@ -29,21 +29,21 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType, VariantType
 
-from epochal.pipeline import Pipeline, Stream
+from epochal import Pipeline, Stream
 from epochal.protocol.control import CheckpointState
 from epochal.protocol.documents import Run as StoredRun
 from epochal.protocol.documents import RunPart
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import StateName
+from epochal.runtime.dataflow.graph import Graph
+from epochal.runtime.dataflow.source import SourceTask
 from epochal.runtime.engine import Engine
-from epochal.runtime.graph import Graph
-from epochal.runtime.latest_table import LatestTable
-from epochal.runtime.parquet import with_nulls
-from epochal.runtime.persistence import Persistence, store_of
-from epochal.runtime.source import SourceTask
-from epochal.runtime.state_objects import read_part, schema_of
-from epochal.runtime.stored_types import contains
-from epochal.runtime.tables import Run, union
+from epochal.runtime.state.latest_table import LatestTable
+from epochal.runtime.state.parquet import with_nulls
+from epochal.runtime.state.persistence import Persistence, store_of
+from epochal.runtime.state.state_objects import read_part, schema_of
+from epochal.runtime.state.stored_types import contains
+from epochal.runtime.state.tables import Run, union
 from tests.support.local_job import LocalJob
 
 Rows = list[tuple[Any, ...]]

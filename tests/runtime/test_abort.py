@@ -18,17 +18,17 @@ from epochal.protocol.publish import publish
 from epochal.protocol.resolve import read_epoch
 from epochal.protocol.start import StartRequest, start_generation
 from epochal.protocol.store import open_store
-from epochal.runtime import checkpointer as module
-from epochal.runtime import source_log
-from epochal.runtime.background import Background
-from epochal.runtime.checkpointer import Checkpointer, JobIdentity
-from epochal.runtime.committer import Committer
-from epochal.runtime.epoch_run import EpochRun
-from epochal.runtime.operator import OperatorContext, SinkOperator
-from epochal.runtime.source import SourceTask
-from epochal.runtime.table_manager import Snapshot, TableSnapshot
-from epochal.runtime.tables import Run
-from epochal.runtime.task import Task
+from epochal.runtime.checkpoint import checkpointer as module
+from epochal.runtime.checkpoint.checkpointer import Checkpointer, JobIdentity
+from epochal.runtime.checkpoint.committer import Committer
+from epochal.runtime.dataflow import source_log
+from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
+from epochal.runtime.dataflow.operator import OperatorContext, SinkOperator
+from epochal.runtime.dataflow.source import SourceTask
+from epochal.runtime.dataflow.task import Task
+from epochal.runtime.spark.background import Background
+from epochal.runtime.state.table_manager import Snapshot, TableSnapshot
+from epochal.runtime.state.tables import Run
 from tests.sinks.commits import Commits
 
 PATHS = JobPaths("test", "job")

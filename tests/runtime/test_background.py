@@ -3,7 +3,7 @@
 import threading
 import time
 
-from epochal.runtime.background import MOST_WAITING, Background
+from epochal.runtime.spark.background import MOST_WAITING, Background
 
 
 def test_all_is_done_in_the_order_in_which_it_came() -> None:

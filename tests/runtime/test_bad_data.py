@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.control import EXIT_FAILED, CheckpointState
 from tests.runtime.bad_data import Files, ids, moment
 from tests.support.local_job import LocalJob

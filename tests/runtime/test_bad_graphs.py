@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import KeyedFunction, Pipeline, Stream, map_state, value_state
+from epochal import KeyedFunction, Pipeline, Stream, map_state, value_state
 from epochal.protocol.control import StorageConfig
 from epochal.protocol.errors import InvalidNameError
 from epochal.runtime.errors import PipelineError

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import KeyContext, Pipeline, Stream, Timer, value_state
+from epochal import KeyContext, Pipeline, Stream, Timer, value_state
 from epochal.protocol.control import CheckpointState
-from epochal.runtime.epoch_run import EpochRun
-from epochal.runtime.table_manager import TableSnapshot
+from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
+from epochal.runtime.state.table_manager import TableSnapshot
 from tests.runtime.streaming import FedJob, Rows, at
 from tests.support.local_job import LocalJob
 

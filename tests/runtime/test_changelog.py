@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
-from epochal.runtime import tables
+from epochal import Pipeline
+from epochal.runtime.state import tables
 from tests.runtime.streaming import PARTITIONS, FedJob, Rows, at, batches_of, ordered
 from tests.support.depth import DEEP
 

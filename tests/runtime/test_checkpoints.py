@@ -6,7 +6,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
     EXIT_FAILED,
@@ -24,7 +24,7 @@ from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import read_epoch, uncommitted_epoch
 from epochal.protocol.savepoints import Pinned, pin
-from epochal.runtime.persistence import store_of
+from epochal.runtime.state.persistence import store_of
 from tests.runtime.bad_data import Counting, Files, Gate, ids, through
 from tests.runtime.test_definitions import rewrite_states
 from tests.support.local_job import LocalJob

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from epochal.control.driver_client import DriverClient, DriverError, DriverRefused, DriverUnreachable
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
     CheckpointReport,
@@ -24,8 +25,7 @@ from epochal.protocol.control import (
     RefusalReason,
 )
 from epochal.protocol.epochs import Epoch, Generation
-from epochal.runtime.control_server import LARGEST_BODY, ControlServer
-from epochal_operator.driver_client import DriverClient, DriverError, DriverRefused, DriverUnreachable
+from epochal.runtime.http.control_server import LARGEST_BODY, ControlServer
 
 TOKEN = "s3cret"
 BARRIER = CheckpointBarrier(epoch=Epoch(3), min_epoch=Epoch(1), timestamp=5, then_stop=False)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from tests.support.local_job import LocalJob
 
 COOKBOOK = Path(__file__).parents[2] / "examples/cookbook"

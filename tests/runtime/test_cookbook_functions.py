@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from epochal import Pipeline
 from epochal.driver import load_function
-from epochal.pipeline import Pipeline
 from epochal.protocol.control import PipelineConfig
 from tests.runtime.bad_data import Files
 from tests.runtime.streaming import Rows, at, ordered

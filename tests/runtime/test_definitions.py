@@ -13,18 +13,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal import operators
+from epochal import Pipeline, Stream, operators
 from epochal.operators.definitions import expression
-from epochal.pipeline import Pipeline, Stream
 from epochal.protocol.control import EXIT_MISCONFIGURED
 from epochal.protocol.documents import Manifest, encode
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import read_epoch
-from epochal.runtime.definitions import SPARK, changed
-from epochal.runtime.operator import Operator
-from epochal.runtime.persistence import store_of
-from epochal.runtime.task import MAX_WATERMARK
+from epochal.runtime.dataflow.definitions import SPARK, changed
+from epochal.runtime.dataflow.operator import Operator
+from epochal.runtime.dataflow.task import MAX_WATERMARK
+from epochal.runtime.state.persistence import store_of
 from tests.runtime.streaming import FedJob, at
 from tests.support.local_job import LocalJob
 

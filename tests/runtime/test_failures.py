@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cluster.processes import free_port
-from epochal.pipeline import Pipeline, Stream
+from epochal import Pipeline, Stream
 from epochal.protocol import store as protocol_store
 from epochal.protocol.control import EXIT_FAILED, EXIT_MISCONFIGURED, EXIT_STOPPED, CheckpointState
 from epochal.protocol.epochs import Epoch
-from epochal.runtime.errors import told
-from epochal.runtime.tables import REPLICAS
+from epochal.runtime.errors import summarize_error
+from epochal.runtime.state.tables import REPLICAS
 from tests.runtime.bad_data import SCHEMA, Files, ids, through
 from tests.support.local_job import LocalJob
 from tests.support.proxy import CountingProxy
@@ -140,7 +140,7 @@ def test_the_operator_whose_fault_it_is_is_named(
     ],
 )
 def test_an_error_is_told_on_one_line(text: str, said: str) -> None:
-    assert told(ValueError(text)) == said
+    assert summarize_error(ValueError(text)) == said
 
 
 def test_a_setting_that_cannot_be_is_told_before_the_start(spark: SparkSession, files: Files, tmp_path: Path) -> None:

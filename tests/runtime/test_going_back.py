@@ -6,14 +6,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline, Stream
+from epochal import Pipeline, Stream
 from epochal.protocol.control import EXIT_FAILED, EXIT_WOULD_REPEAT
 from epochal.protocol.documents import Manifest
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import read_epoch
-from epochal.runtime.operator import OperatorContext, SinkOperator
-from epochal.runtime.persistence import store_of
+from epochal.runtime.dataflow.operator import OperatorContext, SinkOperator
+from epochal.runtime.state.persistence import store_of
 from tests.runtime.bad_data import Files, ids
 from tests.support.local_job import LocalJob
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from epochal.runtime import homes
 from epochal.runtime.errors import PipelineError, lost_state
-from epochal.runtime.homes import Homes, MisplacedError, StateLostError
-from epochal.runtime.latest_files import StateNotHereError
+from epochal.runtime.state import homes
+from epochal.runtime.state.homes import Homes, MisplacedError, StateLostError
+from epochal.runtime.state.latest_files import StateNotHereError
 
 NOTHING: Any = None
 

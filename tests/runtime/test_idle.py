@@ -6,9 +6,9 @@ from unittest.mock import Mock
 import pytest
 from pyspark.sql import SparkSession
 
-from epochal.pipeline import Pipeline
-from epochal.runtime.background import Background
-from epochal.runtime.source import SourceSpec, SourceTask
+from epochal import Pipeline
+from epochal.runtime.dataflow.source import SourceSpec, SourceTask
+from epochal.runtime.spark.background import Background
 from tests.support.local_job import LocalJob
 
 

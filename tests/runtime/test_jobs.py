@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
-from epochal.runtime import source
+from epochal import Pipeline
+from epochal.runtime.dataflow import source
 from tests.runtime.streaming import FedJob, at
 
 ROWS = "key long, at timestamp"

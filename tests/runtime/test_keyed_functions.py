@@ -12,20 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from epochal import KeyContext, KeyedFunction, Pipeline, StateSpec, Timer, list_state, map_state, value_state
 from epochal.operators import apply_in_arrow
 from epochal.operators.versions import reached
-from epochal.pipeline import (
-    KeyContext,
-    KeyedFunction,
-    Pipeline,
-    StateSpec,
-    Timer,
-    list_state,
-    map_state,
-    value_state,
-)
 from epochal.protocol.control import EXIT_MISCONFIGURED
-from epochal.runtime import tables
+from epochal.runtime.state import tables
 from tests.runtime.streaming import FedJob, Rows, at, batches_of, ordered
 from tests.support.depth import DEEP
 from tests.support.local_job import LocalJob

@@ -9,10 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline, value_state
-from epochal.runtime import arrow_batches, latest_files
-from epochal.runtime.arrow_batches import LIMIT, OFF
-from epochal.runtime.persistence import Persistence
+from epochal import Pipeline, value_state
+from epochal.runtime.dataflow import arrow_batches
+from epochal.runtime.dataflow.arrow_batches import LIMIT, OFF
+from epochal.runtime.state import latest_files
+from epochal.runtime.state.persistence import Persistence
 from tests.runtime import streaming
 from tests.runtime.streaming import FedJob, at
 from tests.support.depth import DEEP

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from epochal.runtime import latest_files
 from epochal.runtime.errors import lost_state
-from epochal.runtime.latest_files import (
+from epochal.runtime.state import latest_files
+from epochal.runtime.state.latest_files import (
     HASH,
     OLDER,
     PARTITION,

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
-from epochal.runtime.local_files import list_by_name, local_uri
+from epochal import Pipeline
+from epochal.runtime.spark.progress_fs import list_by_name, local_uri
 from tests.runtime.bad_data import SCHEMA, moment
 from tests.support.local_job import LocalJob
 

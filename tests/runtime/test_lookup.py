@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from epochal import Pipeline
 from epochal.operators import lookup
 from epochal.operators.lookup import LookupOperator
-from epochal.pipeline import Pipeline
 from tests.runtime.streaming import FedJob
 
 

@@ -10,11 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.control import CheckpointState, DriverPhase, DriverStatus
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
 from epochal.runtime.engine import Engine
-from epochal.runtime.metrics import DriverMetrics, Snapshot
+from epochal.runtime.http.prometheus import DriverMetrics, Snapshot
 from tests.runtime.bad_data import START, Files, Gate
 from tests.support.local_job import LocalJob
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from epochal.runtime.one_row import one_row
+from epochal.runtime.spark.one_row import one_row
 
 
 def test_values_are_what_was_given() -> None:
@@ -16,8 +16,8 @@ def test_values_are_what_was_given() -> None:
 WRITING = """
 import sys
 from epochal.runtime import warm_up
-from epochal.runtime.one_row import one_row
-from epochal.runtime.packed import _pack, unpacked
+from epochal.runtime.spark.one_row import one_row
+from epochal.runtime.state.parquet_run import _pack, unpacked
 (packed,) = _pack(iter([one_row(key="a", n=1)]))
 assert [rows for _, rows in unpacked(packed)] == [1]
 list(warm_up._ready(iter([packed])))

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from tests.runtime.streaming import FedJob, Rows, at, batches_of, ordered
 from tests.support.depth import DEEP
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from tests.support.local_job import LocalJob
 from tests.support.small import compiling
 

@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 from epochal.protocol.control import CheckpointState
 from epochal.protocol.documents import Manifest
 from epochal.protocol.resolve import read_epoch
-from epochal.runtime import pending
+from epochal.runtime.dataflow import pending
 from epochal.runtime.engine import Engine
-from epochal.runtime.packed import packed_run
-from epochal.runtime.persistence import store_of
-from epochal.runtime.tables import Run
+from epochal.runtime.state.parquet_run import packed_run
+from epochal.runtime.state.persistence import store_of
+from epochal.runtime.state.tables import Run
 from tests.runtime.bad_data import Files, ids
 from tests.runtime.test_checkpoints import PATHS
 from tests.support.local_job import LocalJob

@@ -5,7 +5,7 @@ import io
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from epochal.runtime.parquet import GROUP_BYTES, GROUP_ROWS, as_parquet, parquet_files
+from epochal.runtime.state.parquet import GROUP_BYTES, GROUP_ROWS, as_parquet, parquet_files
 
 
 def batches(count: int, rows: int) -> list[pa.RecordBatch]:

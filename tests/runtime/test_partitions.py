@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.runtime.partitions import NUMBER, TOPIC, Partition, Partitions, ends_of_batch, with_partition
+from epochal.runtime.dataflow.partitions import NUMBER, TOPIC, Partition, Partitions, ends_of_batch, with_partition
 
 ZERO, ONE = Partition("orders", 0), Partition("orders", 1)
 

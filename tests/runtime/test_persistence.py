@@ -10,8 +10,8 @@ from epochal.protocol.control import StorageConfig
 from epochal.protocol.documents import Run as StoredRun
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
-from epochal.runtime.persistence import Persistence
-from epochal.runtime.tables import Run
+from epochal.runtime.state.persistence import Persistence
+from epochal.runtime.state.tables import Run
 
 
 def rows(spark: SparkSession, first: int, count: int) -> DataFrame:

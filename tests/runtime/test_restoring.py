@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol import store as protocol_store
 from epochal.protocol.control import EXIT_FAILED, EXIT_MISCONFIGURED, EXIT_NOTHING_TO_RESTORE, StorageConfig
 from epochal.protocol.documents import Manifest, encode
@@ -18,7 +18,7 @@ from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import list_epochs, read_epoch
 from epochal.runtime.engine import Engine
-from epochal.runtime.persistence import store_of
+from epochal.runtime.state.persistence import store_of
 from tests.runtime.bad_data import Files, ids
 from tests.support.local_job import LocalJob
 from tests.support.s3 import S3Bucket

@@ -11,14 +11,14 @@ import pytest
 from msgspec import structs
 from pyspark.sql import SparkSession
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.documents import Manifest, OperatorState, SourcePosition, Table, decode, encode
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import open_store
-from epochal.runtime import source_log
-from epochal.runtime.seen_files import SeenFiles, last_seen, longest_age, read_log, table_name, write_log
-from epochal.runtime.tables import MERGE_AT
+from epochal.runtime.dataflow import source_log
+from epochal.runtime.dataflow.seen_files import SeenFiles, last_seen, longest_age, read_log, table_name, write_log
+from epochal.runtime.state.tables import MERGE_AT
 from tests.runtime.bad_data import SCHEMA, ids
 from tests.support.local_job import LocalJob
 

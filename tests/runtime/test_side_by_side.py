@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.control import CheckpointState
-from epochal.runtime.operator import Operator, OperatorContext
+from epochal.runtime.dataflow.operator import Operator, OperatorContext
 from tests.runtime.bad_data import Files, ids
 from tests.support.local_job import LocalJob
 

@@ -7,22 +7,22 @@ import pytest
 from prometheus_client import exposition
 from pyspark.sql import DataFrame, SparkSession
 
+from epochal.control.driver_client import DriverClient
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import EXIT_FAILED, CheckpointState, DriverConfig, PipelineConfig, StorageConfig
 from epochal.protocol.documents import Manifest
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import read_epoch
-from epochal.runtime.background import Background
-from epochal.runtime.control_server import ControlServer
+from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
+from epochal.runtime.dataflow.graph import SINK, Graph, Input, Node
+from epochal.runtime.dataflow.operator import Operator, OperatorContext, SinkOperator
+from epochal.runtime.dataflow.source import SourceTask
 from epochal.runtime.engine import Engine
-from epochal.runtime.epoch_run import EpochRun
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.graph import SINK, Graph, Input, Node
-from epochal.runtime.operator import Operator, OperatorContext, SinkOperator
-from epochal.runtime.persistence import store_of
-from epochal.runtime.source import SourceTask
-from epochal_operator.driver_client import DriverClient
+from epochal.runtime.http.control_server import ControlServer
+from epochal.runtime.spark.background import Background
+from epochal.runtime.state.persistence import store_of
 from tests.runtime.bad_data import Files
 from tests.sinks.commits import Commits
 from tests.support.local_job import LocalJob
@@ -154,7 +154,7 @@ class OnTheObject(Kept):
     ("sink", "message"),
     [
         (NoCommit(), "NoCommit has no method commit(self, epoch, frame, objects, ctx): implement it"),
-        (PlainOperator(), "a PlainOperator is no sink: derive the class from epochal.runtime.operator.SinkOperator"),
+        (PlainOperator(), "a PlainOperator is no sink: derive the class from epochal.SinkOperator"),
         (Kept, "the class Kept is no sink"),
         (None, "a NoneType is no sink"),
         (OwnTable(), "OwnTable has a on_start of its own"),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from epochal.runtime import source_log
+from epochal.runtime.dataflow import source_log
 
 
 def write(directory: Path, files: dict[str, str]) -> None:

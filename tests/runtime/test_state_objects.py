@@ -12,8 +12,8 @@ from epochal.protocol.documents import RunPart
 from epochal.protocol.errors import StoreError, StoreUnavailableError
 from epochal.protocol.store import RetryPolicy, Store, StoreOptions, open_store
 from epochal.runtime.errors import DamagedStateError, damaged_object
-from epochal.runtime.parquet import as_parquet
-from epochal.runtime.state_objects import check_part, read_part, schema_of
+from epochal.runtime.state.parquet import as_parquet
+from epochal.runtime.state.state_objects import check_part, read_part, schema_of
 
 NAME = "test/job/state/counts/totals/0000000002-000001-000001-000000.parquet"
 ROWS = pa.table({"key": list(range(500)), "name": [f"n{number % 7}" for number in range(500)]})

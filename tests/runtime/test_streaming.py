@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from tests.runtime.streaming import FedJob, at, batches_of
 from tests.support.depth import DEEP
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from tests.runtime.streaming import FedJob, at
 
 ROWS, OTHERS = "k string, at timestamp", "k string, seen timestamp"

@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline, Stream, value_state
+from epochal import Pipeline, Stream, value_state
 from epochal.protocol.control import StorageConfig
-from epochal.runtime import latest_table, tables
 from epochal.runtime.errors import PipelineError
+from epochal.runtime.state import latest_table, tables
 from tests.runtime import type_matrix as matrix
 from tests.runtime.streaming import Batch, FedJob
 from tests.runtime.type_matrix import AGGREGATES, OF_ROWS, TYPES, Collected, aliased, batch_of, cells, compare, typed

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from epochal.protocol.control import StorageConfig
-from epochal.runtime.operator import JobRef, OperatorContext
-from epochal.runtime.persistence import store_of
-from epochal.runtime.table_manager import TableManager
+from epochal.runtime.dataflow.operator import JobRef, OperatorContext
+from epochal.runtime.state.persistence import store_of
+from epochal.runtime.state.table_manager import TableManager
 
 JOB = "test/job"
 SCHEMA = T.StructType([T.StructField("id", T.LongType()), T.StructField("word", T.StringType())])

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from epochal.protocol.control import StorageConfig
+from epochal.runtime.dataflow.operator import SinkOperator
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import SinkOperator
 from epochal.sinks.connectors import Connectors
 
 

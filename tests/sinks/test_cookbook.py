@@ -16,7 +16,7 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.control import DriverPhase, StorageConfig
 from epochal.sinks.kafka import KafkaSink, KafkaTarget
 from epochal.sql.build import build_sql

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.control import EXIT_WOULD_REPEAT
 from epochal.protocol.epochs import Epoch
 from tests.runtime.bad_data import Files

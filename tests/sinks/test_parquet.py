@@ -9,7 +9,7 @@ from epochal.protocol.control import StorageConfig
 from epochal.protocol.errors import StoreError, StoreRefusedError
 from epochal.protocol.store import Store
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.persistence import store_of
+from epochal.runtime.state.persistence import store_of
 from epochal.sinks.parquet import OWNER, ParquetSink
 from tests.sinks.commits import Commits, Cut, rows
 from tests.support.s3 import S3Bucket

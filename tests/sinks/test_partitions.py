@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.control import SourceReport
-from epochal.runtime.partitions import FEW
+from epochal.runtime.dataflow.partitions import FEW
 from tests.sinks.test_sources import sql_job, wait_for_rows
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.local_job import LocalJob

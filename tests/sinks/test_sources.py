@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.control import DriverPhase
 from epochal.sql.build import build_sql
 from tests.sinks.test_cookbook import COOKBOOK, recipe

@@ -10,7 +10,7 @@ from unittest import mock
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.sql.build import build_sql
 from epochal.sql.connectors import CONNECTORS, Connector
 from epochal.sql.plan import Plan, TransformNode

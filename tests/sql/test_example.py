@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from epochal import Pipeline
 from epochal.cli.commands import commands
-from epochal.pipeline import Pipeline
 from epochal.sql.build import build_sql
 from tests.support.local_job import LocalJob
 

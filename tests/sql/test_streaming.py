@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.sql.build import build_sql
 from epochal.sql.calls import AGGREGATES
 from tests.runtime.streaming import FedJob, Rows, at, batches_of, ordered

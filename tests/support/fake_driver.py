@@ -73,7 +73,7 @@ from epochal.protocol.publish import Fenced, Published, publish, record_commit
 from epochal.protocol.resolve import Found, NothingToRestore, newest_epoch_number, read_savepoint
 from epochal.protocol.start import StartRequest, start_generation
 from epochal.protocol.store import Store, StoreOptions, open_store
-from epochal.runtime.control_server import ControlServer
+from epochal.runtime.http.control_server import ControlServer
 
 OPERATORS = (("numbers", "source"), ("total", "aggregate"), ("files", "sink"))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from epochal.pipeline import Pipeline
+from epochal import Pipeline
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
     CheckpointReport,

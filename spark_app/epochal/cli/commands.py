@@ -2,12 +2,12 @@
 
 import click
 
-from epochal import __version__
 from epochal.cli.cleanup import cleanup
 from epochal.cli.explain import explain
 from epochal.cli.history import checkpoints, savepoint, status, timeline, validate
 from epochal.cli.inspect import inspect_state
 from epochal.cli.run import run
+from epochal.version import __version__
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

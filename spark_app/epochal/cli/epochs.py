@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from epochal.cli.errors import UserError
 from epochal.cli.targets import Target
+from epochal.control.reconcile import bytes_written
 from epochal.protocol.documents import Manifest, Seal
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.errors import DocumentError, NewerDocumentError, ObjectMissingError
 from epochal.protocol.resolve import list_epochs, read_epoch, read_savepoint
-from epochal_operator.reconcile import bytes_written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,8 +51,8 @@ def _planned(job: LocalJob) -> Graph:
 
 
 def _described(job: LocalJob) -> Graph:
+    from epochal.api.pipeline import Pipeline
     from epochal.driver import describe, local_session
-    from epochal.pipeline import Pipeline
     from epochal.runtime.errors import PipelineError
 
     with tempfile.TemporaryDirectory(prefix="epochal-explain-") as directory:

@@ -16,12 +16,12 @@ from epochal.cli.processes import Alive, DetachedProcess
 from epochal.cli.targets import Target, target_options
 from epochal.cli.timeline import write_timeline
 from epochal.cli.view import report_line, size, source_line
+from epochal.control.driver_client import DriverClient, DriverError, DriverUnreachable
+from epochal.control.job import JobSpec
 from epochal.protocol.control import CheckpointReport
 from epochal.protocol.errors import DocumentError, NewerDocumentError
 from epochal.protocol.resolve import read_savepoint
 from epochal.protocol.savepoints import NotPinned, list_savepoints, pin, unpin
-from epochal_operator.driver_client import DriverClient, DriverError, DriverUnreachable
-from epochal_operator.job import JobSpec
 
 
 def plain_table(*columns: str) -> Table:

@@ -23,6 +23,10 @@ import msgspec
 from epochal.cli.errors import UserError
 from epochal.cli.files import last_lines, write_atomically
 from epochal.cli.processes import Alive, DetachedProcess, Gone, NotStarted
+from epochal.control.driver_client import DriverClient
+from epochal.control.job import JobSpec
+from epochal.control.lifecycle import DriverAbsent, DriverEnded, JobRecord
+from epochal.control.reconcile import DriverAlive, Tick
 from epochal.protocol.control import (
     TOKEN_VARIABLE,
     CheckpointReport,
@@ -35,10 +39,6 @@ from epochal.protocol.decision import CleanupExists, CleanupFailed, CleanupState
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import Store, StoreOptions, open_store
-from epochal_operator.driver_client import DriverClient
-from epochal_operator.job import JobSpec
-from epochal_operator.lifecycle import DriverAbsent, DriverEnded, JobRecord
-from epochal_operator.reconcile import DriverAlive, Tick
 
 DRIVER_GRACE = 5.0
 KEPT_DRIVERS = 5
@@ -91,7 +91,7 @@ class JobDirectory:
 
 
 class LocalBackend:
-    """:class:`epochal_operator.reconcile.Backend` on processes. Holds the job's lock until :meth:`close`."""
+    """:class:`epochal.control.reconcile.Backend` on processes. Holds the job's lock until :meth:`close`."""
 
     def __init__(
         self, spec: JobSpec, *, directory: JobDirectory, storage: StorageConfig, pipeline: PipelineConfig

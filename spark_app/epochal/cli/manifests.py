@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from epochal.cli.errors import UserError
+from epochal.control.job import JobSpec, parse_job
+from epochal.control.schema import KIND, ManifestError
 from epochal.protocol.control import PipelineConfig, StorageConfig
-from epochal_operator.job import JobSpec, parse_job
-from epochal_operator.schema import KIND, ManifestError
 
 if TYPE_CHECKING:
     from epochal.sql.plan import Plan

@@ -14,9 +14,9 @@ from epochal.cli.local import JobDirectory, LocalBackend
 from epochal.cli.manifests import DEFAULT_STATE_DIR, load_job
 from epochal.cli.runner import Runner, Wishes, listening
 from epochal.cli.view import LiveView, PlainView
+from epochal.control.events import late_message
+from epochal.control.job import JobSpec, OnCommittedOutput
 from epochal.protocol.errors import ProtocolError
-from epochal_operator.events import late_message
-from epochal_operator.job import JobSpec, OnCommittedOutput
 
 SHOWN_LOG_LINES = 20
 

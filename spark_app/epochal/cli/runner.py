@@ -13,12 +13,12 @@ import msgspec
 
 from epochal.cli.errors import EXIT_FORCED, EXIT_JOB_FAILED, EXIT_OK, UserError
 from epochal.cli.local import LocalBackend
+from epochal.control.job import DesiredState, JobSpec
+from epochal.control.lifecycle import JobPhase, JobRecord, resumed
+from epochal.control.reconcile import Reconciler, Tick
 from epochal.protocol.control import CheckpointReport, CheckpointState
 from epochal.protocol.decision import EpochPublished, Fail, InFlight
 from epochal.protocol.errors import StoreError
-from epochal_operator.job import DesiredState, JobSpec
-from epochal_operator.lifecycle import JobPhase, JobRecord, resumed
-from epochal_operator.reconcile import Reconciler, Tick
 
 TICK = 0.2
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from epochal.cli.view import seconds_of, size
+from epochal.control.durations import format_duration
 from epochal.protocol.control import SPANS, CheckpointReport, CheckpointState, OperatorReport
-from epochal_operator.durations import format_duration
 
 WIDTH = 1080
 MARGIN = 24

@@ -12,13 +12,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from epochal.control.durations import format_duration
+from epochal.control.events import late_message
+from epochal.control.job import JobSpec
+from epochal.control.lifecycle import JobPhase, LifeReason
+from epochal.control.reconcile import Tick
 from epochal.protocol.control import CheckpointReport, CheckpointState, DriverStatus, SourceReport
 from epochal.protocol.decision import Reason
-from epochal_operator.durations import format_duration
-from epochal_operator.events import late_message
-from epochal_operator.job import JobSpec
-from epochal_operator.lifecycle import JobPhase, LifeReason
-from epochal_operator.reconcile import Tick
 
 _QUIET = {
     Reason.NOT_DUE,

@@ -1,1 +1,1 @@
-"""The built-in operators. Each keeps its state in tables of immutable runs; see :mod:`epochal.runtime.operator`."""
+"""The built-in operators. Each keeps its state in tables of immutable runs."""

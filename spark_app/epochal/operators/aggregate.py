@@ -9,11 +9,11 @@ from pyspark.sql.types import StructType
 from epochal.operators.aggregates import Aggregation, arrow_sum, is_ansi
 from epochal.operators.definitions import named_expressions, typed
 from epochal.operators.keys import KEY, check_keys, check_looked_up, key_columns, key_of, with_key
-from epochal.runtime.latest_files import HASH, OLDER, Sum
-from epochal.runtime.latest_table import LatestTable
-from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.prepared import Prepared
-from epochal.runtime.tables import KeyedTimeTable, union
+from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.spark.jvm_columns import Prepared
+from epochal.runtime.state.latest_files import HASH, OLDER, Sum
+from epochal.runtime.state.latest_table import LatestTable
+from epochal.runtime.state.tables import KeyedTimeTable, union
 
 _SIDES = "__sides"
 

@@ -29,7 +29,8 @@ from pyspark.sql.types import (
 )
 
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.latest_files import (
+from epochal.runtime.spark.jvm_columns import Prepared, active_context
+from epochal.runtime.state.latest_files import (
     Sum,
     add_any,
     add_checked,
@@ -39,8 +40,7 @@ from epochal.runtime.latest_files import (
     least_struct,
     united,
 )
-from epochal.runtime.prepared import Prepared, active_context
-from epochal.runtime.stored_types import SINCE, contains, is_collated
+from epochal.runtime.state.stored_types import SINCE, contains, is_collated
 
 Columns = dict[str, Column]
 

@@ -17,13 +17,13 @@ from epochal.operators.keyed_rows import OUT, ROWS, KeyedCall
 from epochal.operators.keyed_state import KeyedFunction, Now, StateSpec, TimerKind
 from epochal.operators.keys import KEY, check_keys, with_key
 from epochal.operators.versions import VERSION, VersionTable, reached, versions, with_newest
-from epochal.runtime.epoch_run import now_micros
+from epochal.runtime.dataflow.checkpoint_attempt import now_micros
+from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.dataflow.task import MAX_WATERMARK
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.observed import Metrics, Observed
-from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.stored_types import as_declared, check_storable, same_types
-from epochal.runtime.tables import materialise
-from epochal.runtime.task import MAX_WATERMARK
+from epochal.runtime.spark.plan_metrics import Metrics, Observed
+from epochal.runtime.state.stored_types import as_declared, check_storable, same_types
+from epochal.runtime.state.tables import materialise
 
 KINDS: tuple[TimerKind, ...] = ("event", "processing")
 AT_ONCE, NEVER = -(2**62), 2**62

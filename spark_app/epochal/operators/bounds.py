@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from epochal.runtime.observed import micros
-from epochal.runtime.operator import OperatorContext
-from epochal.runtime.tables import KeyedTimeTable, Run
+from epochal.runtime.dataflow.operator import OperatorContext
+from epochal.runtime.spark.plan_metrics import micros
+from epochal.runtime.state.tables import KeyedTimeTable, Run
 
 
 def at_least(time: Column, bound: int) -> Column:

@@ -13,10 +13,10 @@ from epochal.operators.aggregates import ROWS, Aggregation
 from epochal.operators.definitions import named_expressions, typed
 from epochal.operators.keys import KEY, check_keys, key_columns, with_key
 from epochal.operators.versions import STORED, VERSION, VersionTable, versions, with_newest
-from epochal.runtime.epoch_run import now_micros
+from epochal.runtime.dataflow.checkpoint_attempt import now_micros
+from epochal.runtime.dataflow.operator import MAIN, ROW_KIND, Operator, OperatorContext
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import MAIN, ROW_KIND, Operator, OperatorContext
-from epochal.runtime.tables import materialise, run_metrics
+from epochal.runtime.state.tables import materialise, run_metrics
 
 _FRESH, _BEFORE, _SIDES = "__fresh", "__before", "__sides"
 

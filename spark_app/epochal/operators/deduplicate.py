@@ -10,13 +10,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 from epochal.operators.bounds import before
 from epochal.operators.definitions import seconds, typed
 from epochal.operators.keys import KEY, check_keys, check_looked_up, key_of
-from epochal.runtime.latest_files import later_than
-from epochal.runtime.latest_table import LatestTable
-from epochal.runtime.observed import Metrics, Observed, micros
-from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.prepared import Prepared
-from epochal.runtime.stored_types import check_storable
-from epochal.runtime.tables import run_metrics
+from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.spark.jvm_columns import Prepared
+from epochal.runtime.spark.plan_metrics import Metrics, Observed, micros
+from epochal.runtime.state.latest_files import later_than
+from epochal.runtime.state.latest_table import LatestTable
+from epochal.runtime.state.stored_types import check_storable
+from epochal.runtime.state.tables import run_metrics
 
 TIME = "__time"
 _ARRIVAL = "__arrival"

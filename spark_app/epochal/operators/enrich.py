@@ -9,9 +9,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from epochal.operators.enrich_rows import ERROR, EnrichCall, OnError
+from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.stored_types import check_storable
+from epochal.runtime.state.stored_types import check_storable
 
 FAILED = "failed"
 _ERROR = "__error"

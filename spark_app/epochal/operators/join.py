@@ -12,11 +12,11 @@ from pyspark.sql.types import StructType
 from epochal.operators.bounds import append_on_time, at_least, before
 from epochal.operators.definitions import seconds, typed
 from epochal.operators.keys import KEY, as_they_came, check_sides, join_key, key_columns, without_nulls
+from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.observed import micros
-from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.prepared import Prepared
-from epochal.runtime.tables import KeyedTimeTable, Run, union
+from epochal.runtime.spark.jvm_columns import Prepared
+from epochal.runtime.spark.plan_metrics import micros
+from epochal.runtime.state.tables import KeyedTimeTable, Run, union
 
 SIDES = ("left", "right")
 LATE_SIDES = ("late_left", "late_right")

@@ -14,7 +14,7 @@ from pyspark.sql.types import GeographyType, GeometryType, MapType, StructType, 
 
 from epochal.protocol.documents import LATEST_KEY
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.stored_types import check_storable, contains, is_collated
+from epochal.runtime.state.stored_types import check_storable, contains, is_collated
 
 KEY = LATEST_KEY
 _ALONE = "__alone"

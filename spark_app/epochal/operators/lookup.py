@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from epochal.operators.keys import KEY, check_sides, with_key, without_nulls
-from epochal.runtime.errors import PipelineError, told
-from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.tables import Run
+from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.errors import PipelineError, summarize_error
+from epochal.runtime.state.tables import Run
 
 Table = DataFrame | Callable[[SparkSession], DataFrame]
 HOW = ("inner", "left")
@@ -70,7 +70,7 @@ class LookupOperator(Operator):
                 "Operator %s could not read its table again and goes on with the %s rows of last time: %s",
                 ctx.name,
                 self._held.rows,
-                told(error),
+                summarize_error(error),
             )
             return
         # Nothing of the batches before is lazy any more.

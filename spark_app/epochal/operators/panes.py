@@ -11,8 +11,8 @@ from math import gcd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from epochal.runtime.observed import micros
-from epochal.runtime.tables import Run
+from epochal.runtime.spark.plan_metrics import micros
+from epochal.runtime.state.tables import Run
 
 START, END = "window_start", "window_end"
 PANE = "__pane"

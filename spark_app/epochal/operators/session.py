@@ -17,10 +17,10 @@ from epochal.operators.definitions import named_expressions, seconds, typed
 from epochal.operators.keys import KEY, check_keys, key_columns, with_key
 from epochal.operators.panes import END, START
 from epochal.operators.window import LATE
-from epochal.runtime.observed import Metrics, micros
-from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.prepared import Prepared
-from epochal.runtime.tables import SMALL_BATCH, KeyedTimeTable, Run, earliest, materialise, together
+from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.spark.jvm_columns import Prepared
+from epochal.runtime.spark.plan_metrics import Metrics, micros
+from epochal.runtime.state.tables import SMALL_BATCH, KeyedTimeTable, Run, earliest, materialise, together
 
 FIRST, LAST = "__first", "__last"
 """A session's first and last event time, in microseconds; of a row that is kept, its own."""

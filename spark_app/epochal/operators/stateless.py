@@ -6,10 +6,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
+from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.packed import MANY
-from epochal.runtime.tables import only_columns
+from epochal.runtime.state.parquet_run import MANY
+from epochal.runtime.state.tables import only_columns
 
 REST = "rest"
 """The port of the rows that a condition is not true of."""

@@ -10,10 +10,10 @@ from pyspark.sql.types import StructType
 from epochal.operators.bounds import append_on_time, at_least, before
 from epochal.operators.definitions import expressions, typed
 from epochal.operators.keys import KEY, check_keys, check_new_columns, with_key
-from epochal.runtime.observed import micros
-from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.stored_types import check_storable, has_order
-from epochal.runtime.tables import KeyedTimeTable, union
+from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.spark.plan_metrics import micros
+from epochal.runtime.state.stored_types import check_storable, has_order
+from epochal.runtime.state.tables import KeyedTimeTable, union
 
 RANK = "rank"
 _NEW = "__new"

@@ -10,7 +10,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from epochal.operators.apply_in_arrow import state_type
 from epochal.operators.keyed_rows import PlainFunction
 from epochal.operators.keyed_state import KeyedFunction, StateSpec
-from epochal.runtime.errors import PipelineError, told
+from epochal.runtime.errors import PipelineError, summarize_error
 
 
 def keyed_function(function: Any, on_timer: Callable[..., Any] | None) -> KeyedFunction | type[KeyedFunction]:
@@ -76,7 +76,8 @@ def check_sendable(*functions: Any) -> None:
         except Exception as error:
             name = getattr(function, "__name__", type(function).__name__)
             raise PipelineError(
-                f"{name} cannot be sent to executors: {told(error)} (make sessions, connections and locks inside of it)"
+                f"{name} cannot be sent to executors: {summarize_error(error)} "
+                "(make sessions, connections and locks inside of it)"
             ) from None
 
 
@@ -84,7 +85,7 @@ def parsed_schema(schema: str | StructType, what: str) -> StructType:
     try:
         parsed = schema if isinstance(schema, StructType) else DataType.fromDDL(schema)
     except Exception as error:
-        raise PipelineError(f"{what} {schema!r} is no schema: {told(error)}") from None
+        raise PipelineError(f"{what} {schema!r} is no schema: {summarize_error(error)}") from None
     if not isinstance(parsed, StructType) or not parsed.names:
         raise PipelineError(f"{what} has no columns: write for example 'user string, orders long'")
     twice = sorted({name for name in parsed.names if parsed.names.count(name) > 1})
@@ -102,7 +103,7 @@ def checked_state(state: Mapping[str, StateSpec]) -> dict[str, StateSpec]:
         try:
             state_type(spec)
         except Exception as error:
-            raise PipelineError(f"state {name!r}: {told(error)}") from None
+            raise PipelineError(f"state {name!r}: {summarize_error(error)}") from None
         if spec.key is not None and not _can_be_key(spec.key):
             raise PipelineError(f"state {name!r}: a map's keys must be plain values, not {spec.key}")
     return dict(state)

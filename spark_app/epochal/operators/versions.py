@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from epochal.operators.keys import KEY
-from epochal.runtime.tables import KeyedTimeTable, Run
+from epochal.runtime.state.tables import KeyedTimeTable, Run
 
 VERSION = "version"
 """How often the key was written. No clock and no number of a batch is in it: that would be a new plan each time."""

@@ -9,10 +9,10 @@ from epochal.operators.aggregates import ROWS, Aggregation
 from epochal.operators.definitions import named_expressions, seconds, typed
 from epochal.operators.keys import check_keys
 from epochal.operators.panes import PANE, Panes, after, pane_time
-from epochal.runtime.observed import Metrics, micros
-from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.prepared import Prepared
-from epochal.runtime.tables import KeyedTimeTable, Run, materialise, together
+from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.spark.jvm_columns import Prepared
+from epochal.runtime.spark.plan_metrics import Metrics, micros
+from epochal.runtime.state.tables import KeyedTimeTable, Run, materialise, together
 
 LATE = "late"
 _NEWEST = "__newest"

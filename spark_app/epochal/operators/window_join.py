@@ -16,8 +16,8 @@ from epochal.operators.keys import (
     without_nulls,
 )
 from epochal.operators.panes import END, PANE, START, Panes, after, pane_time
-from epochal.runtime.operator import MAIN, Operator, OperatorContext
-from epochal.runtime.tables import KeyedTimeTable, Run
+from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.state.tables import KeyedTimeTable, Run
 
 
 class WindowJoinOperator(Operator):

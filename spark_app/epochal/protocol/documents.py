@@ -22,7 +22,6 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from epochal import __version__
 from epochal.protocol.barrier import EpochField
 from epochal.protocol.epochs import MAX_EPOCH, MAX_GENERATION, Epoch, Generation
 from epochal.protocol.errors import (
@@ -37,6 +36,7 @@ from epochal.protocol.errors import (
     WrongKindError,
 )
 from epochal.protocol.paths import JobPaths, StateName, check_label
+from epochal.version import __version__
 
 VERSION = 2
 """The newest that this release reads. It writes 1 as long as a document needs nothing."""

@@ -43,27 +43,27 @@ from epochal.protocol.publish import Fenced, record_damage
 from epochal.protocol.resolve import Found, NothingToRestore, Resolution, StartEmpty, newest_epoch_number
 from epochal.protocol.start import StartRequest, WouldRepeat, start_generation
 from epochal.protocol.store import Store
-from epochal.runtime.arrow_batches import LIMIT, bound_batches
-from epochal.runtime.background import Background
-from epochal.runtime.checkpointer import Checkpointer, JobIdentity
-from epochal.runtime.committer import Committer
-from epochal.runtime.definitions import definition_of, refusal, without_changed
-from epochal.runtime.end import stored_end
-from epochal.runtime.epoch_run import now_micros
+from epochal.runtime.checkpoint.checkpointer import Checkpointer, JobIdentity
+from epochal.runtime.checkpoint.committer import Committer
+from epochal.runtime.checkpoint.taking_back import abilities, take_back
+from epochal.runtime.dataflow.arrow_batches import LIMIT, bound_batches
+from epochal.runtime.dataflow.checkpoint_attempt import now_micros
+from epochal.runtime.dataflow.definitions import definition_of, refusal, without_changed
+from epochal.runtime.dataflow.end_of_input import stored_end
+from epochal.runtime.dataflow.graph import Graph
+from epochal.runtime.dataflow.operator import JobRef, OperatorContext, SinkOperator
+from epochal.runtime.dataflow.seen_files import SeenFiles
+from epochal.runtime.dataflow.source import SourceTask
+from epochal.runtime.dataflow.task import Edge, Task, known_watermark
 from epochal.runtime.errors import DamagedStateError, PipelineError, WouldRepeatError
-from epochal.runtime.executors import await_executors
-from epochal.runtime.graph import Graph
-from epochal.runtime.local_files import list_by_name
-from epochal.runtime.metrics import DriverMetrics, Snapshot
-from epochal.runtime.operator import JobRef, OperatorContext, SinkOperator
-from epochal.runtime.persistence import Persistence, store_of
-from epochal.runtime.reports import Reports
-from epochal.runtime.seen_files import SeenFiles
-from epochal.runtime.source import SourceTask
-from epochal.runtime.table_manager import TableManager
-from epochal.runtime.tables import check_replicas
-from epochal.runtime.taking_back import abilities, take_back
-from epochal.runtime.task import Edge, Task, known_watermark
+from epochal.runtime.http.prometheus import DriverMetrics, Snapshot
+from epochal.runtime.http.reports import Reports
+from epochal.runtime.spark.background import Background
+from epochal.runtime.spark.executors import await_executors
+from epochal.runtime.spark.progress_fs import list_by_name
+from epochal.runtime.state.persistence import Persistence, store_of
+from epochal.runtime.state.table_manager import TableManager
+from epochal.runtime.state.tables import check_replicas
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ class OperatorError(Exception):
     """An operator failed while the job was running."""
 
     def __init__(self, operator: str, error: BaseException) -> None:
-        super().__init__(f"operator {operator!r} failed: {told(error)}")
+        super().__init__(f"operator {operator!r} failed: {summarize_error(error)}")
         self.operator = operator
         self.error = error
 
@@ -28,7 +28,7 @@ class UnavailableError(Exception):
 
 class DamagedStateError(Exception):
     """A state object is not what an epoch's manifest says of it: the epoch cannot be restored. Raised for nothing else;
-    :mod:`epochal.runtime.state_objects` has the list."""
+    :mod:`epochal.runtime.state.state_objects` has the list."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{DAMAGED} {name} {problem}")
@@ -61,7 +61,7 @@ LOST_STATE = (
 )
 
 
-def told(error: BaseException) -> str:
+def summarize_error(error: BaseException) -> str:
     """What an error says, on one line: Spark's messages carry the stack traces of two languages."""
     lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
     if lost_state(error):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-import epochal.runtime.persistence  # noqa: F401  a worker imports this module, and by it all that writing state takes
+import epochal.runtime.state.persistence  # noqa: F401  a worker imports this module, and by it all that writing state takes
 
 logger = logging.getLogger(__name__)
 

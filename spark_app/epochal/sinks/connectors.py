@@ -7,9 +7,9 @@ from typing import Literal
 from pyspark.sql import Column
 
 from epochal.protocol.control import StorageConfig
+from epochal.runtime.dataflow.operator import SinkOperator
 from epochal.runtime.durations import Duration, to_micros
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import SinkOperator
 from epochal.sinks.http import HttpSink, HttpTarget
 
 

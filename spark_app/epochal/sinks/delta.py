@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from epochal.protocol.control import StorageConfig
-from epochal.runtime.errors import PipelineError, told
-from epochal.runtime.operator import MAIN, OperatorContext
+from epochal.runtime.dataflow.operator import MAIN, OperatorContext
+from epochal.runtime.errors import PipelineError, summarize_error
 from epochal.sinks.delta_log import DeltaLog, TakenError
 from epochal.sinks.recorded import Recorded, RecordedSink, check_fence, check_life, patiently
 
@@ -105,7 +105,7 @@ class DeltaSink(RecordedSink):
         except TableNotFoundError:
             return
         except (DeltaError, OSError) as error:
-            raise PipelineError(f"Delta table {self._target.uri}: {told(error)}") from error
+            raise PipelineError(f"Delta table {self._target.uri}: {summarize_error(error)}") from error
         found = {one.name: one.type for one in table.schema().fields}
         if columns.keys() != found.keys():
             raise PipelineError(

@@ -20,7 +20,7 @@ from epochal.protocol.control import StorageConfig
 from epochal.protocol.errors import ObjectMissingError, StoreError
 from epochal.protocol.store import Exists, Store
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.persistence import store_of
+from epochal.runtime.state.persistence import store_of
 from epochal.sinks.recorded import Entry, newer_than
 
 TAKEN_BACK = "epochal.takenBack"

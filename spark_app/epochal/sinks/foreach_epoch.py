@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from epochal.runtime.operator import OperatorContext, SinkOperator
+from epochal.runtime.dataflow.operator import OperatorContext, SinkOperator
 
 EpochFunction = Callable[[DataFrame, int], None]
 

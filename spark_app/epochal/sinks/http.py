@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from epochal.protocol.control import StorageConfig
+from epochal.runtime.dataflow.operator import OperatorContext
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import OperatorContext
 from epochal.sinks.objects import ObjectSink
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from sqlalchemy.exc import OperationalError
 
 from epochal.protocol.control import StorageConfig
-from epochal.runtime.errors import PipelineError, UnavailableError, told
-from epochal.runtime.operator import MAIN, OperatorContext
+from epochal.runtime.dataflow.operator import MAIN, OperatorContext
+from epochal.runtime.errors import PipelineError, UnavailableError, summarize_error
 from epochal.sinks.iceberg_history import EPOCH, JOB, OPERATOR, TAKEN_BACK, files_of, later_snapshots
 from epochal.sinks.recorded import Recorded, RecordedSink, check_fence, check_life, patiently
 
@@ -116,9 +116,9 @@ class IcebergSink(RecordedSink):
         except NoSuchTableError:
             return None
         except (OSError, OperationalError) as error:
-            raise UnavailableError(f"the Iceberg catalog does not answer: {told(error)}") from error
+            raise UnavailableError(f"the Iceberg catalog does not answer: {summarize_error(error)}") from error
         except Exception as error:
-            raise PipelineError(f"the Iceberg catalog cannot be used: {told(error)}") from error
+            raise PipelineError(f"the Iceberg catalog cannot be used: {summarize_error(error)}") from error
         raise PipelineError(f"Iceberg table {name}: the catalog has no namespace {namespace!r}, make it first")
 
     def _check(self, stream: pa.Schema) -> None:

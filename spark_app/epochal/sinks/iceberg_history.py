@@ -7,8 +7,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
+from epochal.runtime.dataflow.operator import OperatorContext
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import OperatorContext
 from epochal.sinks.recorded import Entry, newer_than
 
 JOB, OPERATOR, EPOCH = "epochal.job", "epochal.operator", "epochal.epoch"

@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from epochal.protocol.control import StorageConfig
+from epochal.runtime.dataflow.operator import MAIN, OperatorContext
 from epochal.runtime.errors import PipelineError, UnavailableError
-from epochal.runtime.operator import MAIN, OperatorContext
 from epochal.sinks.recorded import Recorded, RecordedSink, SinkFencedError, check_fence, check_life, patiently
 
 ANSWER_SECONDS = 10.0

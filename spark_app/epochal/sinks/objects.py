@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from epochal.protocol.control import StorageConfig
-from epochal.runtime.operator import SinkOperator
-from epochal.runtime.persistence import store_of
+from epochal.runtime.dataflow.operator import SinkOperator
+from epochal.runtime.state.persistence import store_of
 
 ROWS_AT_ONCE = 20_000
 

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 from epochal.protocol.control import StorageConfig
 from epochal.protocol.errors import AccessDeniedError, StoreError, StoreRefusedError
 from epochal.protocol.store import Exists
+from epochal.runtime.dataflow.operator import OperatorContext, SinkOperator
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import OperatorContext, SinkOperator
-from epochal.runtime.persistence import store_of
+from epochal.runtime.state.persistence import store_of
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from epochal.protocol.control import StorageConfig
+from epochal.runtime.dataflow.operator import MAIN, OperatorContext
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import MAIN, OperatorContext
 from epochal.sinks.postgres_log import CommitLog, Database
 from epochal.sinks.postgres_target import PostgresTarget, connect, explained
 from epochal.sinks.recorded import Recorded, RecordedSink, check_fence, check_life, patiently

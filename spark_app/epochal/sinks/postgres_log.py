@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from epochal.runtime.dataflow.operator import OperatorContext
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import OperatorContext
 from epochal.sinks.postgres_target import PostgresTarget
 
 COMMITS = "epochal_commits"

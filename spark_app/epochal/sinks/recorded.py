@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from epochal.runtime.dataflow.operator import OperatorContext
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.operator import OperatorContext
 from epochal.sinks.objects import ObjectSink
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""From a plan to a pipeline: each node becomes a call of :class:`epochal.pipeline.Pipeline`."""
+"""From a plan to a pipeline: each node becomes a call of :class:`epochal.api.pipeline.Pipeline`."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline, Stream
+from epochal.api.pipeline import Pipeline, Stream
 from epochal.runtime.errors import PipelineError
 from epochal.sql.connectors import CONNECTORS
 from epochal.sql.plan import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from epochal.runtime.operator import ROW_KIND
+from epochal.runtime.dataflow.operator import ROW_KIND
 from epochal.sql.context import Context
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import AggregateCall, AggregateNode, LookupNode, Plan, PlanNode, Step, TransformNode

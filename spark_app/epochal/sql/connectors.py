@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline, Stream
+from epochal.api.pipeline import Pipeline, Stream
 from epochal.runtime.durations import to_micros
 from epochal.runtime.errors import PipelineError
 from epochal.sources.nexmark import Nexmark

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from epochal.pipeline import Pipeline, Stream
+from epochal.api.pipeline import Pipeline, Stream
 from epochal.runtime.errors import PipelineError
 from epochal.sql.tables import SPARK, Table
 

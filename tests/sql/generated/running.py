@@ -16,7 +16,7 @@ import duckdb
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.pipeline import Pipeline, Stream
+from epochal import Pipeline, Stream
 from epochal.sql.build import build_sql
 from epochal.sql.connectors import CONNECTORS, Connector
 from epochal.sql.tables import Table

@@ -1,0 +1,298 @@
+"""A job on a cluster: its driver is a pod, its cleanup a Job, its record is in its status."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from epochal.control.driver_client import DriverClient, RememberingDriver
+from epochal.control.job import JobSpec
+from epochal.control.lifecycle import DriverAbsent, DriverEnded, JobPhase, JobRecord
+from epochal.control.reconcile import DriverAlive, Tick
+from epochal.protocol.control import RestoreConfig
+from epochal.protocol.decision import CleanupState, Seconds
+from epochal.protocol.epochs import Epoch, Generation
+from epochal.protocol.paths import JobPaths
+from epochal.protocol.store import Store
+from epochal_operator.api import Api, ConflictError, JsonObject
+from epochal_operator.kubernetes import pod_state
+from epochal_operator.kubernetes.dependents import Belongings
+from epochal_operator.kubernetes.driver_forward import ForwardedDriver
+from epochal_operator.kubernetes.manifests import cleanup_job, resources
+from epochal_operator.kubernetes.store_access import open_job_store
+from epochal_operator.kubernetes.watch_cache import Watched, WatchedKind
+from epochal_operator.names import (
+    CONTROL_PORT,
+    GENERATION_LABEL,
+    PLURAL,
+    Role,
+    labels,
+)
+from epochal_operator.reporting.status import load_record, project, without_progress
+from epochal_operator.reporting.timestamps import parse_timestamp
+
+logger = logging.getLogger(__name__)
+
+KEPT_DRIVERS = 2
+"""Pods of ended drivers that stay, for their logs."""
+
+END_GRACE = 2
+"""Seconds for a driver that the operator itself ends: there is no last checkpoint that it could wait for."""
+
+FORCE_AFTER: Seconds = 30.0
+"""A pod that is still there so long after it should have ended is on a lost node: fencing makes it harmless."""
+
+PROGRESS_EVERY: Seconds = 5.0
+"""How often the progress within a checkpoint is written."""
+
+
+class DriverAccess(StrEnum):
+    DIRECT = "direct"
+    PROXY = "proxy"
+
+
+class StaleView(Exception):  # noqa: N818 - named by what is seen
+    """The cluster is not as it was when this round began: the next round looks again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What all jobs share."""
+
+    api: Api
+    watched: Watched
+    clock: Callable[[], Seconds]
+    access: DriverAccess = DriverAccess.DIRECT
+    driver_timeout: float = 3.0
+    heartbeat: Seconds = 0.0
+    """How old an answer of a driver may be that runs and has nothing to do."""
+
+    def backend(self, body: JsonObject, spec: JobSpec) -> "KubernetesBackend":
+        return KubernetesBackend(self, body, spec, Belongings(self.api, self.watched, self.clock))
+
+
+@dataclass(slots=True)
+class KubernetesBackend:
+    """:class:`epochal.control.reconcile.Backend` of one job. ``body`` is the StreamingJob as it was last seen, or as
+    our own last write left it; each round begins with :meth:`renew`."""
+
+    cluster: Cluster
+    body: JsonObject
+    spec: JobSpec
+    belongings: Belongings
+    _progress_written: Seconds = 0.0
+    _client: RememberingDriver | None = None
+    _record: tuple[str, JobRecord | None] = ("", None)
+
+    def renew(self, body: JsonObject, spec: JobSpec) -> None:
+        self.body, self.spec = body, spec
+
+    @property
+    def objects(self) -> Store:
+        return open_job_store(self.spec, self.cluster.api)
+
+    @property
+    def paths(self) -> JobPaths:
+        return JobPaths(self.spec.namespace, self.spec.name)
+
+    # --- record -------------------------------------------------------------------------------------------------------
+
+    def load(self) -> JobRecord | None:
+        version = self.body["metadata"]["resourceVersion"]
+        if self._record[0] != version:
+            self._record = (version, self._loaded())
+        return self._record[1]
+
+    def _loaded(self) -> JobRecord | None:
+        try:
+            return load_record(self.body.get("status") or {})
+        except ValueError as error:
+            logger.warning("Record of %s/%s is rebuilt: %s", self.spec.namespace, self.spec.name, error)
+            return None
+
+    def write_ahead(self, tick: Tick) -> None:
+        """The record and all that people see, in one write, which nobody else's may have come before."""
+        now = self.cluster.clock()
+        before = self.body.get("status") or {}
+        status = project(
+            self.spec,
+            before,
+            tick,
+            version=int(self.body["metadata"].get("generation", 0)),
+            executors=self._executors(),
+            now=now,
+        )
+        if status == before:
+            return
+        if without_progress(status) == without_progress(before):
+            if now - self._progress_written < PROGRESS_EVERY:
+                return
+            self._progress_written = now
+        self.write_status(status)
+
+    def write_status(self, status: Mapping[str, Any]) -> None:
+        metadata = self.body["metadata"]
+        body = {
+            "apiVersion": self.body["apiVersion"],
+            "kind": self.body["kind"],
+            "metadata": {name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion")},
+            "spec": self.body["spec"],
+            "status": status,
+        }
+        self.body = self.cluster.api.replace_status(PLURAL, self.spec.namespace, self.spec.name, body)
+
+    # --- driver -------------------------------------------------------------------------------------------------------
+
+    def _watched(self, kind: str) -> WatchedKind:
+        return self.cluster.watched.kind(kind, self.spec.namespace)
+
+    def _pods(self) -> list[JsonObject]:
+        return self._watched("pods").of_job(self.spec.namespace, self.spec.name)
+
+    def _drivers(self) -> list[JsonObject]:
+        """Newest first."""
+        drivers = [pod for pod in self._pods() if pod_state.is_driver(pod)]
+        return sorted(drivers, key=pod_state.generation_of, reverse=True)
+
+    def has_driver(self) -> bool:
+        """Whether a driver lives, of any generation."""
+        return any(pod_state.ended(pod) is None for pod in self._drivers())
+
+    def _executors(self) -> int:
+        return sum(pod_state.is_executor(pod) and pod["status"].get("phase") == "Running" for pod in self._pods())
+
+    def driver(self) -> DriverAbsent | DriverEnded | DriverAlive:
+        newest: DriverEnded | None = None
+        for pod in self._drivers():
+            ended = pod_state.ended(pod)
+            if ended is None:
+                return DriverAlive(
+                    generation=pod_state.generation_of(pod),
+                    client=self._client_of(pod),
+                    waiting=pod_state.waits_for(pod),
+                    since=pod_state.running_since(pod),
+                    leaving=pod_state.leaving(pod),
+                )
+            newest = newest or ended
+        job = self.load()
+        if newest is None or (job and newest.generation < job.checkpoints.generation):
+            return DriverAbsent()
+        return newest
+
+    def _client_of(self, pod: JsonObject) -> DriverClient | None:
+        address = pod["status"].get("podIP")
+        if not address or pod["status"].get("phase") != "Running":
+            return None
+        token = self.belongings.token(self.spec)
+        if token is None:
+            return None
+        if self.cluster.access is DriverAccess.PROXY:
+            client: DriverClient = ForwardedDriver(
+                self.cluster.api.configuration,
+                namespace=self.spec.namespace,
+                pod=pod["metadata"]["name"],
+                token=token,
+                timeout=self.cluster.driver_timeout,
+            )
+        else:
+            host = f"[{address}]" if ":" in address else address
+            client = DriverClient(f"http://{host}:{CONTROL_PORT}", token, timeout=self.cluster.driver_timeout)
+        known = self._client
+        if known is None or known.key != client.key:
+            known = self._client = RememberingDriver(client, self.cluster.clock, self.cluster.heartbeat)
+        return known
+
+    def start_driver(self, generation: Generation, restore: RestoreConfig) -> None:
+        """Start a generation's driver.
+
+        1. Look at the cluster itself that no driver lives: what is watched may lag behind.
+        2. See to it that Service and Secret are there.
+        3. Create the ConfigMap with the driver's configuration.
+        4. Create the pod: from here on the generation runs.
+        5. Remove what older generations left.
+        """
+        namespace, api = self.spec.namespace, self.cluster.api
+        owner = resources.owner(self.body)
+        # Step 1
+        selector = ",".join(f"{name}={value}" for name, value in labels(self.spec.name, Role.DRIVER).items())
+        for pod in api.list("pods", namespace, selector=selector).get("items") or []:
+            self._watched("pods").note(pod)
+            if pod_state.is_driver(pod) and pod_state.ended(pod) is None:
+                raise StaleView(f"pod {pod['metadata']['name']} still lives")
+        # Step 2
+        self.belongings.ensure_service(self.spec, owner)
+        self.belongings.ensure_token(self.spec, owner)
+        # Step 3
+        config = resources.driver_config(self.spec, generation, restore)
+        self._create("configmaps", resources.config_map(self.spec, owner, config))
+        # Step 4
+        self._create("pods", resources.driver_pod(self.spec, owner, generation))
+        # Step 5
+        self._forget_old(generation)
+
+    def _create(self, kind: str, body: JsonObject) -> None:
+        self._watched(kind).note(self.cluster.api.create(kind, self.spec.namespace, body))
+
+    def end_driver(self) -> None:
+        self._end_drivers(grace=END_GRACE)
+
+    def kill_driver(self) -> None:
+        """End it without letting it finish anything."""
+        self._end_drivers(grace=0)
+
+    def _end_drivers(self, *, grace: int) -> None:
+        for pod in self._drivers():
+            if pod_state.ended(pod) is not None:
+                continue
+            metadata = pod["metadata"]
+            since = metadata.get("deletionTimestamp")
+            lost = since is not None and self.cluster.clock() - parse_timestamp(since) > FORCE_AFTER
+            # Also one that somebody else gave more time.
+            if since is None or lost or metadata.get("deletionGracePeriodSeconds", grace) > grace:
+                self.cluster.api.delete(
+                    "pods",
+                    self.spec.namespace,
+                    metadata["name"],
+                    grace=0 if lost else grace,
+                    uid=metadata["uid"],
+                )
+
+    def end_leftovers(self, job: JobRecord) -> None:
+        """Delete pods whose driver has ended and whose other containers run on, once it is written down how it
+        ended."""
+        followed = job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
+        for pod in self._drivers():
+            written = not followed or pod_state.generation_of(pod) != job.checkpoints.generation
+            if written and pod_state.runs_on(pod):
+                metadata = pod["metadata"]
+                self.cluster.api.delete("pods", self.spec.namespace, metadata["name"], uid=metadata["uid"])
+
+    def _forget_old(self, generation: Generation) -> None:
+        old = [pod for pod in self._drivers() if pod_state.generation_of(pod) < generation]
+        for pod in old[KEPT_DRIVERS:]:
+            self.cluster.api.delete("pods", self.spec.namespace, pod["metadata"]["name"], uid=pod["metadata"]["uid"])
+        for item in self._watched("configmaps").of_job(self.spec.namespace, self.spec.name):
+            number = pod_state.label(item, GENERATION_LABEL)
+            if number.isdigit() and int(number) < generation:
+                self.cluster.api.delete("configmaps", self.spec.namespace, item["metadata"]["name"])
+
+    # --- cleanup ------------------------------------------------------------------------------------------------------
+
+    def _jobs(self) -> list[JsonObject]:
+        return self._watched("jobs").of_job(self.spec.namespace, self.spec.name)
+
+    def cleanup(self) -> CleanupState:
+        return cleanup_job.cleanup_state(self._jobs(), self._pods())
+
+    def start_cleanup(self, min_epoch: Epoch) -> None:
+        body = cleanup_job.cleanup_job(self.spec, resources.owner(self.body), min_epoch)
+        try:
+            self._create("jobs", body)
+        except ConflictError:
+            logger.info("Cleanup %s exists already", body["metadata"]["name"])
+
+    def end_cleanup(self) -> None:
+        for job in self._jobs():
+            self.cluster.api.delete("jobs", self.spec.namespace, job["metadata"]["name"], uid=job["metadata"]["uid"])
+            self._watched("jobs").note_gone(job)

@@ -1,0 +1,197 @@
+"""The operator's metrics. Labels are bounded: a job's own series go when the job goes."""
+
+import threading
+import time
+from collections import Counter as Counts
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from epochal.control.events import completed
+from epochal.control.lifecycle import JobPhase, LifeReason, needs_person
+from epochal.control.reconcile import Tick
+from epochal.protocol.decision import EndCleanup, Reason, Seconds, Stop
+
+JobKey = tuple[str, str]
+
+FAILURES = (
+    Reason.CHECKPOINT_FAILED,
+    Reason.CHECKPOINT_ABORTED,
+    Reason.CHECKPOINT_TIMED_OUT,
+    Reason.TOO_MANY_FAILURES,
+    Reason.DRIVER_GONE,
+)
+"""All values of the label ``reason`` of failed checkpoints."""
+
+_DURATIONS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_TICKS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+@dataclass(slots=True)
+class _Job:
+    phase: JobPhase = JobPhase.PENDING
+    ticked: Seconds | None = None
+    first_seen: Seconds = 0.0
+    epoch: int = 0
+    last_checkpoint: Seconds | None = None
+    duration: Seconds = 0.0
+    bytes: int = 0
+    restarts: int = 0
+    stalled: bool = False
+
+
+class Metrics:
+    """Written by ticks, from several threads; read when Prometheus asks."""
+
+    def __init__(self, clock: Callable[[], Seconds] = time.time) -> None:
+        self.registry = CollectorRegistry()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._jobs: dict[JobKey, _Job] = {}
+        self._failures: Counts[tuple[str, str, str]] = Counts()
+        self._cleanups: Counts[tuple[str, str, str]] = Counts()
+        self.ticks = Counter("epochal_ticks", "Rounds of all jobs", ["result"], registry=self.registry)
+        self.tick_seconds = Histogram(
+            "epochal_tick_duration_seconds", "How long a round takes", buckets=_TICKS, registry=self.registry
+        )
+        self.checkpoint_seconds = Histogram(
+            "epochal_checkpoint_duration_seconds",
+            "How long completed checkpoints took, over all jobs",
+            buckets=_DURATIONS,
+            registry=self.registry,
+        )
+        self.api_requests = Counter(
+            "epochal_api_requests",
+            "Requests to the API server",
+            ["method", "resource", "code"],
+            registry=self.registry,
+        )
+        self.registry.register(_JobCollector(self))
+
+    # --- written ------------------------------------------------------------------------------------------------------
+
+    def on_request(self, method: str, resource: str, code: str) -> None:
+        self.api_requests.labels(method, resource, code).inc()
+
+    def begin(self, key: JobKey) -> None:
+        """A job is there, whether or not its rounds succeed."""
+        with self._lock:
+            self._jobs.setdefault(key, _Job(first_seen=self._clock()))
+
+    def on_tick(self, key: JobKey, tick: Tick) -> None:
+        step, record = tick.step, tick.step.job.checkpoints
+        done = completed(tick)
+        if done is not None:
+            self.checkpoint_seconds.observe(done.duration)
+        with self._lock:
+            job = self._jobs.setdefault(key, _Job(first_seen=self._clock()))
+            job.ticked = self._clock()
+            job.phase = step.job.phase
+            job.epoch = record.newest_completed
+            job.last_checkpoint = record.last_checkpoint
+            job.restarts = step.job.restarts.total
+            job.stalled = needs_person(step.job)
+            if done is not None:
+                job.duration, job.bytes = done.duration, done.bytes
+            if (reason := failure(tick)) is not None:
+                self._failures[(*key, reason)] += 1
+            if isinstance(step.action, EndCleanup) and tick.changed:
+                self._cleanups[(*key, "succeeded" if step.action.succeeded else "failed")] += 1
+
+    def on_quiet(self, key: JobKey) -> None:
+        """A round in which there was nothing to look at."""
+        with self._lock:
+            job = self._jobs.get(key)
+            if job is not None:
+                job.ticked = self._clock()
+
+    def forget(self, key: JobKey) -> None:
+        with self._lock:
+            self._jobs.pop(key, None)
+            for counts in (self._failures, self._cleanups):
+                for labels in [labels for labels in counts if labels[:2] == key]:
+                    del counts[labels]
+
+    # --- read ---------------------------------------------------------------------------------------------------------
+
+    def tick_ages(self) -> list[Seconds]:
+        """Seconds since each job's last round that succeeded."""
+        now = self._clock()
+        with self._lock:
+            return [max(0.0, now - (job.ticked or job.first_seen)) for job in self._jobs.values()]
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        now = self._clock()
+        with self._lock:
+            jobs = {key: (job, job.ticked or job.first_seen) for key, job in self._jobs.items()}
+            failures, cleanups = dict(self._failures), dict(self._cleanups)
+        phases = Counts(job.phase for job, _ in jobs.values())
+        yield _family("epochal_jobs", "Jobs by phase", ["phase"], *(((phase,), phases[phase]) for phase in JobPhase))
+        yield _family(
+            "epochal_tick_age_seconds",
+            "Time since a job's last round that succeeded",
+            ["namespace", "job"],
+            *((key, max(0.0, now - ticked)) for key, (_, ticked) in jobs.items()),
+        )
+        yield _family(
+            "epochal_checkpoint_age_seconds",
+            "Time since a job's newest checkpoint completed",
+            ["namespace", "job"],
+            *(
+                (key, max(0.0, now - job.last_checkpoint))
+                for key, (job, _) in jobs.items()
+                if job.last_checkpoint is not None and job.phase not in (JobPhase.STOPPED, JobPhase.FINISHED)
+            ),
+        )
+        for name, text, field in (
+            ("epochal_epoch", "A job's newest completed epoch", "epoch"),
+            ("epochal_last_checkpoint_duration_seconds", "How long it took", "duration"),
+            ("epochal_last_checkpoint_bytes", "What it wrote", "bytes"),
+            ("epochal_job_stalled", "1 if it is tried again, and a person must mend something", "stalled"),
+        ):
+            values = ((key, float(getattr(job, field))) for key, (job, _) in jobs.items())
+            yield _family(name, text, ["namespace", "job"], *values)
+        restarts = CounterMetricFamily("epochal_restarts", "Restarts of drivers", labels=["namespace", "job"])
+        for key, (job, _) in jobs.items():
+            restarts.add_metric(key, job.restarts)
+        yield restarts
+        yield _counts("epochal_checkpoint_failures", "Failed checkpoints", ["namespace", "job", "reason"], failures)
+        yield _counts("epochal_cleanups", "Cleanups that ended", ["namespace", "job", "result"], cleanups)
+
+
+class _JobCollector(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        return self._metrics.collect()
+
+
+def failure(tick: Tick) -> Reason | LifeReason | None:
+    """Why a checkpoint failed in this tick; None if none did."""
+    flight = tick.before.checkpoints.in_flight if tick.before else None
+    after = tick.step.job.checkpoints
+    if flight is None or flight.epoch in after.completed:
+        return None
+    if after.in_flight is not None and after.in_flight.epoch == flight.epoch:
+        return None
+    if isinstance(tick.step.action, Stop) and not tick.step.action.forced:
+        return None
+    return tick.step.reason if tick.step.reason in FAILURES else Reason.DRIVER_GONE
+
+
+def _family(name: str, text: str, labels: list[str], *values: tuple[Iterable[str], float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for label_values, value in values:
+        family.add_metric([str(label) for label in label_values], value)
+    return family
+
+
+def _counts(name: str, text: str, labels: list[str], counts: dict[tuple[str, str, str], int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for label_values, value in counts.items():
+        family.add_metric(label_values, value)
+    return family

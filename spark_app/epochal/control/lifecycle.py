@@ -1,0 +1,718 @@
+"""The life of a job: starting drivers, following them, replacing them, stopping. Pure: no clock, no client, no store.
+
+:func:`decide` looks after the driver, and asks :func:`epochal.protocol.progress.progress` about checkpoints whenever
+there is a driver that could make one, or an epoch in flight whose fate is open. One action a tick; the record is stored
+before the action is carried out, so a controller that dies in between decides the same again.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import assert_never
+
+from epochal.control.job import DesiredState, JobSpec, OnCommittedOutput
+from epochal.protocol.control import (
+    EXIT_DRAINED,
+    EXIT_MISCONFIGURED,
+    EXIT_NOTHING_TO_RESTORE,
+    EXIT_REFUSED,
+    EXIT_WOULD_REPEAT,
+    CheckpointReport,
+    DriverPhase,
+    DriverStatus,
+    RestoreConfig,
+)
+from epochal.protocol.decision import (
+    Action,
+    CleanupState,
+    DriverLost,
+    Fate,
+    NoCleanup,
+    Nothing,
+    Observation,
+    Reason,
+    Record,
+    Recover,
+    Seconds,
+    Stop,
+)
+from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation, next_generation
+from epochal.protocol.progress import begin_generation, progress, request_stop, restored
+
+STOP_GRACE: Seconds = 60.0
+"""How long a driver may take to leave after its last checkpoint."""
+
+
+class JobPhase(StrEnum):
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    FINISHED = "Finished"
+    FAILED = "Failed"
+    WAITING = "Waiting"
+
+
+_P = JobPhase
+TRANSITIONS: dict[JobPhase, frozenset[JobPhase]] = {
+    _P.PENDING: frozenset({_P.STARTING, _P.STOPPING, _P.STOPPED}),
+    _P.STARTING: frozenset({_P.RUNNING, _P.STOPPING, _P.RESTARTING, _P.STOPPED, _P.PENDING, _P.FAILED, _P.WAITING}),
+    _P.RUNNING: frozenset({_P.STOPPING, _P.RESTARTING, _P.FAILED}),
+    _P.RESTARTING: frozenset({_P.STARTING, _P.STOPPING, _P.STOPPED, _P.FINISHED, _P.PENDING, _P.FAILED}),
+    _P.STOPPING: frozenset({_P.RUNNING, _P.STOPPED, _P.FINISHED, _P.RESTARTING, _P.PENDING, _P.FAILED, _P.WAITING}),
+    _P.STOPPED: frozenset({_P.PENDING}),
+    _P.FINISHED: frozenset({_P.PENDING}),
+    _P.FAILED: frozenset({_P.RESTARTING}),
+    _P.WAITING: frozenset({_P.RESTARTING}),
+}
+"""Where each phase can lead to. From Failed, Waiting and Finished only somebody who asks leads on."""
+
+HALTED = (JobPhase.FAILED, JobPhase.WAITING)
+"""No driver is started until the spec is edited: the job has failed for good, or waits for a choice."""
+
+
+class LifeReason(StrEnum):
+    """Why a driver is started, replaced or left alone; as :class:`Reason` is for checkpoints."""
+
+    STARTING = "Starting"
+    RESTORED = "Restored"
+    RESTART_SCHEDULED = "RestartScheduled"
+    BACKING_OFF = "BackingOff"
+    ENDING_DRIVER = "EndingDriver"
+    DRIVER_LEAVING = "DriverLeaving"
+    COMMITTING = "Committing"
+    SOURCES_FINISHED = "SourcesFinished"
+    RESTARTS_EXHAUSTED = "RestartsExhausted"
+    SPEC_NOT_ACCEPTED = "SpecNotAccepted"
+    MISCONFIGURED = "Misconfigured"
+    REFUSED = "Refused"
+    NOTHING_TO_RESTORE = "NothingToRestore"
+    WOULD_REPEAT = "OutputWouldRepeat"
+    RESUMING = "Resuming"
+    DRAINED = "Drained"
+    ENDED = "Ended"
+
+
+# --- what is written down ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarts:
+    """``in_a_row`` without a healthy time between them. ``fault``: the last driver ended by something that a person
+    must mend, and this says what kind; empty if time mends it. ``version`` is the spec's when the restart was
+    planned."""
+
+    in_a_row: int = 0
+    total: int = 0
+    not_before: Seconds = 0.0
+    message: str = ""
+    fault: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateRows:
+    """Rows that came too late since the job was started by somebody. ``of_driver``: those that the present driver has
+    told of. Not the newest numbers: each change is a write."""
+
+    total: int = 0
+    of_driver: int = 0
+
+    def seen(self, status: DriverStatus) -> "LateRows":
+        """Written down when they begin, when they have doubled, and at the end."""
+        new = status.late_rows - self.of_driver
+        if new <= 0 or (0 < new < self.total and not status.finished and status.phase is DriverPhase.RUNNING):
+            return self
+        return LateRows(total=self.total + new, of_driver=status.late_rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """All that a controller writes down about a job.
+
+    ``restored`` says that the present generation has restored, and the record knows what. ``went_back`` is the wish to
+    go back that was carried out, so that it is not carried out again. ``finished``: every source has ended.
+    ``revision`` is the spec's that the present generation was started with; ``failed_version`` the spec's version with
+    which the job failed: any edit after that gives it another chance. ``committing``: the job is to rest, but for the
+    output of its newest epoch, which the present generation commits; still set if that failed for good. ``late`` is how
+    many rows came too late. ``proven`` is the newest revision with which a generation has restored: what ends such a
+    job later has come from outside. ``draining``: the present generation's driver has to go (its pod is evicted, its
+    node is drained), so it makes a last checkpoint, and another one starts elsewhere.
+    """
+
+    checkpoints: Record
+    phase: JobPhase = JobPhase.PENDING
+    message: str = ""
+    restarts: Restarts = field(default_factory=Restarts)
+    restored: bool = False
+    running_since: Seconds | None = None
+    silent_since: Seconds | None = None
+    went_back: str | None = None
+    finished: bool = False
+    revision: str = ""
+    failed_version: int = 0
+    committing: bool = False
+    late: LateRows = field(default_factory=LateRows)
+    proven: str | None = None
+    draining: bool = False
+
+
+AT_REST = (JobPhase.STOPPED, JobPhase.FINISHED)
+"""Where a job can stay without a driver: the output of its newest epoch is committed."""
+
+
+def needs_person(job: JobRecord) -> bool:
+    """Whether the last driver ended by something that a person must mend, and none has succeeded since."""
+    return bool(job.restarts.fault) and job.phase not in (*AT_REST, *HALTED)
+
+
+def about_to_rest(job: JobRecord) -> bool:
+    """Whether it matters what the store says about the newest epoch's output, once there is no driver."""
+    return (job.checkpoints.stopped or job.committing) and job.phase not in (*AT_REST, *HALTED)
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DriverAbsent:
+    """No driver of the record's generation was ever started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverEnded:
+    """``code`` is None where nobody knows, as after a lost node. ``message`` is what it said last."""
+
+    generation: Generation
+    code: int | None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverUp:
+    """``status`` is None if it does not answer (yet); ``waiting`` says what it is waiting for, where that is known, and
+    ``since`` when its process began. ``leaving`` says why it has to go, if it was asked to by somebody else."""
+
+    generation: Generation
+    status: DriverStatus | None
+    waiting: str = ""
+    since: Seconds | None = None
+    leaving: str = ""
+
+
+Driver = DriverAbsent | DriverEnded | DriverUp
+
+
+@dataclass(frozen=True, slots=True)
+class OutputUnseen:
+    """Nobody has looked whether the newest epoch's output is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCommitted:
+    """The sinks have committed the newest epoch; or there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPending:
+    """This epoch is published, and its sinks are not known to have committed."""
+
+    epoch: Epoch
+
+
+Output = OutputUnseen | OutputCommitted | OutputPending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """``newest_generation`` is the store's; looked at only when a driver says that it was fenced. ``output``, too, and
+    only when the job is about to rest."""
+
+    driver: Driver = DriverAbsent()
+    fate: Fate = field(default_factory=DriverLost)
+    cleanup: CleanupState = field(default_factory=NoCleanup)
+    report: CheckpointReport | None = None
+    newest_generation: Generation | None = None
+    output: Output = OutputUnseen()
+
+
+# --- what to do -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartDriver:
+    generation: Generation
+    restore: RestoreConfig
+
+
+@dataclass(frozen=True, slots=True)
+class EndDriver:
+    """End whatever driver runs, now. Nothing is lost but the work since the newest epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Store ``job`` first, then carry out ``action``."""
+
+    action: Action | StartDriver | EndDriver
+    job: JobRecord
+    reason: Reason | LifeReason
+    message: str
+
+
+# --- the decision -----------------------------------------------------------------------------------------------------
+
+
+def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    """What to do next. The order of the branches is the meaning."""
+    job = _with_wishes(spec, _begun_anew(spec, _with_drain(_with_proof(job), seen)))
+    if job.phase in HALTED:
+        return _rest(spec, job, seen)
+    if job.committing:
+        return _committing(spec, job, seen, now)
+    if job.checkpoints.stopped:
+        return _stopped(spec, job, seen, now)
+    if job.phase in (JobPhase.PENDING, JobPhase.RESTARTING):
+        return _waiting_to_start(spec, job, seen, now)
+    match seen.driver:
+        case DriverAbsent() if job.phase is JobPhase.STARTING and not job.checkpoints.stop:
+            # Written down and not done: this controller, or the one before it, ended in between.
+            return _start(spec, job, seen, now)
+        case DriverAbsent() | DriverEnded():
+            return _driver_gone(spec, job, seen, now)
+        case DriverUp(generation=generation) if generation != job.checkpoints.generation:
+            message = f"ending the driver of generation {generation}: {job.checkpoints.generation} is the one to run"
+            return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+        case DriverUp(status=status) if job.checkpoints.stop and not job.restored and not _has_begun(status):
+            message = "ending a driver that had not begun: nothing is lost by that"
+            return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+        case DriverUp(status=None):
+            return _silent(spec, job, seen, now)
+        case DriverUp(status=status):
+            assert status is not None
+            return _answering(spec, job, seen, status, now)
+        case _:
+            assert_never(seen.driver)
+
+
+def resumed(job: JobRecord) -> JobRecord:
+    """The record when somebody starts a job again that had finished, failed or was restarting: counting begins
+    anew."""
+    if job.phase in (*HALTED, JobPhase.RESTARTING):
+        job = replace(job, phase=JobPhase.RESTARTING)
+    restarts = replace(job.restarts, in_a_row=0, not_before=0.0, fault="")
+    return replace(job, finished=False, restarts=restarts, message="", committing=False, late=LateRows())
+
+
+def outdated(spec: JobSpec, job: JobRecord) -> bool:
+    """Whether the present generation was started with another spec than a new one would be. A spec that cannot be
+    started leaves the job as it is."""
+    return job.checkpoints.generation > 0 and spec.revision != job.revision and not spec.problem
+
+
+def _with_proof(job: JobRecord) -> JobRecord:
+    """From what the record knows already, so that one of a release before counts, too."""
+    return replace(job, proven=job.revision) if job.restored and job.proven != job.revision else job
+
+
+def _begun_anew(spec: JobSpec, job: JobRecord) -> JobRecord:
+    """Whoever edits the spec of a job that waits for its next try does not want to wait any longer."""
+    edited = spec.version != job.restarts.version or outdated(spec, job)
+    if job.phase is not JobPhase.RESTARTING or not edited or not job.restarts.not_before:
+        return job
+    return replace(job, restarts=replace(job.restarts, in_a_row=0, not_before=0.0, version=spec.version))
+
+
+def _with_drain(job: JobRecord, seen: Seen) -> JobRecord:
+    """A driver that has to go is stopped: it makes a last checkpoint if there is time for one. One that has not begun
+    has nothing to lose."""
+    match seen.driver:
+        case DriverUp(generation=generation, leaving=leaving) if leaving and job.phase is JobPhase.RUNNING:
+            return replace(job, draining=job.draining or generation == job.checkpoints.generation)
+        case _:
+            return job
+
+
+def _with_wishes(spec: JobSpec, job: JobRecord) -> JobRecord:
+    if spec.restore.wish is None and job.went_back is not None:
+        job = replace(job, went_back=None)
+    if outdated(spec, job) and job.phase is JobPhase.FINISHED:
+        job = replace(job, finished=False)
+    if job.committing:
+        return job  # soon over, whatever is wished for
+    record = job.checkpoints
+    if _stop_wanted(spec, job):
+        if record.stop or record.stopped:
+            return job
+        stopping = JobPhase.STOPPING if job.phase is JobPhase.RUNNING else job.phase
+        return replace(job, checkpoints=request_stop(record), phase=stopping)
+    if record.stop and not (record.in_flight and record.in_flight.then_stop):
+        # The wish was taken back before its barrier was sent.
+        phase = JobPhase.RUNNING if job.phase is JobPhase.STOPPING else job.phase
+        return replace(job, checkpoints=replace(record, stop=False), phase=phase)
+    return job
+
+
+def _stop_wanted(spec: JobSpec, job: JobRecord) -> bool:
+    if spec.state is DesiredState.SUSPENDED or job.finished:
+        return True
+    if job.draining and job.phase in (JobPhase.RUNNING, JobPhase.STOPPING):
+        return True
+    return outdated(spec, job) and job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
+
+
+def _has_begun(status: DriverStatus | None) -> bool:
+    return status is not None and status.restored_epoch is not None
+
+
+# --- without a driver -------------------------------------------------------------------------------------------------
+
+
+def _rest(spec: JobSpec, job: JobRecord, seen: Seen) -> Step:
+    startable = not spec.problem or spec.state is DesiredState.SUSPENDED
+    edited = spec.version != job.failed_version and startable
+    if edited or outdated(spec, job):
+        message = "the spec was edited: the job gets another chance"
+        return Step(action=Nothing(), job=resumed(job), reason=LifeReason.RESUMING, message=message)
+    if isinstance(seen.driver, DriverUp):
+        return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=job.message)
+    return Step(action=Nothing(), job=job, reason=LifeReason.ENDED, message=job.message)
+
+
+def _stopped(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    if isinstance(seen.driver, DriverUp):
+        since = job.checkpoints.last_checkpoint or 0.0
+        if 0 <= now - since <= STOP_GRACE:
+            message = "its last checkpoint is made: waiting for the driver to leave"
+            return Step(action=Nothing(), job=job, reason=LifeReason.DRIVER_LEAVING, message=message)
+        return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message="ending the stopped driver")
+    if spec.state is DesiredState.RUNNING and not job.finished:
+        job = replace(job, phase=JobPhase.PENDING, checkpoints=replace(job.checkpoints, stopped=False))
+        return Step(action=Nothing(), job=job, reason=LifeReason.RESUMING, message="resuming a stopped job")
+    if job.phase not in AT_REST:
+        match seen.output:
+            case OutputUnseen():
+                message = "seeing whether the output of the newest epoch is committed"
+                return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=message)
+            case OutputPending(epoch):
+                job = replace(job, restarts=replace(job.restarts, in_a_row=0, not_before=0.0))
+                return _commit(spec, job, seen, epoch, now)
+            case OutputCommitted():
+                pass
+            case _:
+                assert_never(seen.output)
+    newest = job.checkpoints.newest_completed
+    message = (
+        f"{'finished' if job.finished else 'stopped'} with epoch {newest}" if newest else "stopped without an epoch"
+    )
+    job = replace(job, phase=JobPhase.FINISHED if job.finished else JobPhase.STOPPED, message=message)
+    return Step(action=Nothing(), job=job, reason=Reason.STOPPED, message=message)
+
+
+def _commit(spec: JobSpec, job: JobRecord, seen: Seen, epoch: Epoch, now: Seconds) -> Step:
+    """Start a generation that commits the output of ``epoch`` and ends."""
+    pending = f"epoch {epoch} is published and its output is not committed"
+    if spec.problem:
+        message = f"{pending}: {spec.problem}"
+        job = replace(job, message=message)
+        return Step(action=Nothing(), job=job, reason=LifeReason.SPEC_NOT_ACCEPTED, message=message)
+    record = restored(job.checkpoints, epoch, epoch)
+    generation = next_generation(Generation(max(record.generation, seen.newest_generation or 0)))
+    job = replace(
+        job,
+        checkpoints=begin_generation(record, generation, now),
+        phase=JobPhase.STOPPING,
+        message=pending,
+        restored=False,
+        running_since=None,
+        silent_since=None,
+        late=replace(job.late, of_driver=0),
+        revision=spec.revision,
+        draining=False,
+        committing=True,
+    )
+    message = f"{pending}: starting generation {generation} to commit it"
+    action = StartDriver(generation, restore_config(spec, job))
+    return Step(action=action, job=job, reason=LifeReason.COMMITTING, message=message)
+
+
+def _committing(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    """A generation commits the newest epoch's output, or failed to and gets another try."""
+    record = job.checkpoints
+    match seen.driver:
+        case DriverUp(generation=generation) if generation != record.generation or job.phase is JobPhase.RESTARTING:
+            message = f"ending the driver of generation {generation}"
+            return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+        case DriverUp(waiting=waiting, since=since):
+            took = now - max(record.generation_started, since or 0.0)
+            why = f": {waiting}" if waiting else ""
+            if took > spec.start_timeout and not waiting:
+                message = f"the output of epoch {record.newest_completed} is not committed after {took:.0f} s"
+                return _restart(spec, job, now, message, EndDriver())
+            message = f"committing the output of epoch {record.newest_completed}{why}"
+            return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=message)
+        case DriverAbsent() | DriverEnded():
+            return _commit_ended(spec, job, seen, now)
+        case _:
+            assert_never(seen.driver)
+
+
+def _commit_ended(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    left = job.restarts.not_before - now
+    match seen.output:
+        case OutputCommitted():
+            job = replace(
+                job,
+                committing=False,
+                checkpoints=replace(job.checkpoints, stopped=True),
+                restarts=replace(job.restarts, fault=""),
+            )
+            message = f"the output of epoch {job.checkpoints.newest_completed} is committed"
+            return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=message)
+        case OutputUnseen():
+            return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=job.message)
+        case OutputPending() if isinstance(seen.driver, DriverEnded) and job.phase is not JobPhase.RESTARTING:
+            return _ended(spec, job, seen, now)
+        case OutputPending() if 0 < left <= spec.restart_policy.max_backoff and job.phase is JobPhase.RESTARTING:
+            message = f"trying again in {left:.1f} s: {job.restarts.message}"
+            return Step(action=Nothing(), job=job, reason=LifeReason.BACKING_OFF, message=message)
+        case OutputPending(epoch):
+            return _commit(spec, job, seen, epoch, now)
+        case _:
+            assert_never(seen.output)
+
+
+def _waiting_to_start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    if isinstance(seen.driver, DriverUp):
+        # Never two drivers: the old one is ended, and seen to have ended, before a new generation begins.
+        message = f"ending the driver of generation {seen.driver.generation}"
+        return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+    # There is no driver any more that could be at an epoch which the record has given up.
+    job = replace(job, checkpoints=replace(job.checkpoints, recovering=False))
+    if job.checkpoints.stop or job.checkpoints.in_flight:
+        return _checkpoints(spec, job, seen, now, ready=False)
+    left = job.restarts.not_before - now
+    if 0 < left <= spec.restart_policy.max_backoff:
+        message = f"restarting in {left:.1f} s: {job.restarts.message}"
+        return Step(action=Nothing(), job=job, reason=LifeReason.BACKING_OFF, message=message)
+    return _start(spec, job, seen, now)
+
+
+def _start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    if spec.problem:
+        return Step(action=Nothing(), job=job, reason=LifeReason.SPEC_NOT_ACCEPTED, message=spec.problem)
+    record = job.checkpoints
+    generation = next_generation(Generation(max(record.generation, seen.newest_generation or 0)))
+    restore = restore_config(spec, job)
+    job = replace(
+        job,
+        checkpoints=begin_generation(record, generation, now),
+        phase=JobPhase.STARTING,
+        message="",
+        restored=False,
+        running_since=None,
+        silent_since=None,
+        late=replace(job.late, of_driver=0),
+        revision=spec.revision,
+        draining=False,
+    )
+    message = f"starting generation {generation}"
+    return Step(action=StartDriver(generation, restore), job=job, reason=LifeReason.STARTING, message=message)
+
+
+def restore_config(spec: JobSpec, job: JobRecord) -> RestoreConfig:
+    """What a driver that begins now is told."""
+    if job.committing:
+        return RestoreConfig(
+            known=job.checkpoints.newest_completed,
+            issued=job.checkpoints.issued,
+            min_epoch=job.checkpoints.min_epoch,
+            commit_only=True,
+        )
+    wish = spec.restore if spec.restore.wish != job.went_back else None
+    return RestoreConfig(
+        known=job.checkpoints.newest_completed,
+        issued=job.checkpoints.issued,
+        min_epoch=job.checkpoints.min_epoch,
+        back_to=wish.from_epoch if wish else None,
+        savepoint=wish.from_savepoint if wish else None,
+        allow_empty=spec.restore.allow_empty_start,
+        repeat=spec.restore.on_committed_output is OnCommittedOutput.REPEAT,
+    )
+
+
+def _driver_gone(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    if job.checkpoints.stop or job.checkpoints.in_flight:
+        return _checkpoints(spec, job, seen, now, ready=False)
+    return _ended(spec, job, seen, now)
+
+
+_FAULTS = {
+    EXIT_MISCONFIGURED: LifeReason.MISCONFIGURED,
+    EXIT_NOTHING_TO_RESTORE: LifeReason.NOTHING_TO_RESTORE,
+    EXIT_REFUSED: LifeReason.REFUSED,
+}
+"""The exit codes that say that a person must mend something."""
+
+
+def _ended(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    """A driver has ended that should not have: restart it, unless only an edit of the job can mend it."""
+    code, said = (
+        (seen.driver.code, seen.driver.message) if isinstance(seen.driver, DriverEnded) else (None, "it is gone")
+    )
+    fault = _FAULTS.get(code) if code is not None else None
+    if fault in (LifeReason.MISCONFIGURED, LifeReason.NOTHING_TO_RESTORE) and not _has_run(spec, job):
+        return _failed(spec, job, fault, said or f"the driver ended with code {code}")
+    if code == EXIT_WOULD_REPEAT:
+        waiting = _failed(spec, job, LifeReason.WOULD_REPEAT, said or f"the driver ended with code {code}")
+        return replace(waiting, job=replace(waiting.job, phase=JobPhase.WAITING))
+    if code == EXIT_DRAINED and job.restored:
+        # Nothing is wrong with it: the next one starts at once.
+        message = f"the driver of generation {job.checkpoints.generation} was asked to end: {said}"
+        restarts = replace(job.restarts, not_before=now, message=message, version=spec.version)
+        job = replace(job, phase=JobPhase.RESTARTING, restarts=restarts, running_since=None, silent_since=None)
+        return Step(action=Nothing(), job=job, reason=LifeReason.DRAINED, message=message)
+    how = "was lost" if code is None else f"ended with code {code}"
+    message = f"the driver of generation {job.checkpoints.generation} {how}" + (f": {said}" if said else "")
+    return _restart(spec, job, now, message, Nothing(), fault=fault)
+
+
+def _has_run(spec: JobSpec, job: JobRecord) -> bool:
+    """Whether the present generation is what has run before. One that was asked to go back is not."""
+    asked = not job.committing and spec.restore.wish not in (None, job.went_back)
+    return job.proven is not None and job.proven == job.revision and not asked
+
+
+def _restart(
+    spec: JobSpec,
+    job: JobRecord,
+    now: Seconds,
+    message: str,
+    action: Nothing | EndDriver,
+    *,
+    fault: LifeReason | None = None,
+) -> Step:
+    in_a_row, policy = job.restarts.in_a_row + 1, spec.restart_policy
+    if policy.max_restarts is not None and in_a_row > policy.max_restarts:
+        failed = _failed(spec, job, LifeReason.RESTARTS_EXHAUSTED, f"{message}; given up after {in_a_row - 1} restarts")
+        return replace(failed, action=action)
+    total = job.restarts.total + 1
+    pause = policy.pause(in_a_row, seed=f"{spec.uid}/{total}")
+    restarts = Restarts(
+        in_a_row=in_a_row,
+        total=total,
+        not_before=now + pause,
+        message=message,
+        fault=fault or "",
+        version=spec.version,
+    )
+    of = "" if policy.max_restarts is None else f" of {policy.max_restarts}"
+    return Step(
+        action=action,
+        job=replace(job, phase=JobPhase.RESTARTING, restarts=restarts, running_since=None, silent_since=None),
+        reason=LifeReason.RESTART_SCHEDULED,
+        message=f"{message}; restart {in_a_row}{of} in {pause:.1f} s",
+    )
+
+
+def _failed(spec: JobSpec, job: JobRecord, reason: LifeReason, message: str) -> Step:
+    if job.committing:
+        epoch = job.checkpoints.newest_completed
+        message = f"the job cannot stop, because the output of epoch {epoch} is not committed: {message}"
+    job = replace(
+        job,
+        phase=JobPhase.FAILED,
+        message=message,
+        running_since=None,
+        silent_since=None,
+        failed_version=spec.version,
+    )
+    return Step(action=Nothing(), job=job, reason=reason, message=message)
+
+
+# --- with a driver ----------------------------------------------------------------------------------------------------
+
+
+def _silent(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    since = job.silent_since if job.silent_since is not None and job.silent_since <= now else now
+    job = replace(job, silent_since=since)
+    if not job.restored:
+        return _not_restored(spec, job, seen, now)
+    if now - since > spec.unreachable_timeout:
+        message = f"the driver has not answered for {now - since:.0f} s"
+        return _restart(spec, job, now, message, EndDriver())
+    if job.checkpoints.in_flight:
+        return _checkpoints(spec, job, seen, now, ready=False)
+    return Step(action=Nothing(), job=job, reason=Reason.DRIVER_UNREACHABLE, message="the driver does not answer")
+
+
+def _not_restored(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
+    found = seen.driver if isinstance(seen.driver, DriverUp) else None
+    if found and found.waiting:
+        # Its node, or the scheduler, tries again by itself: another pod would wait for the same.
+        message = f"the driver is starting: {found.waiting}"
+        return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message=message)
+    begun = job.checkpoints.generation_started
+    took = now - max(begun, found.since if found and found.since is not None else begun)
+    if took > spec.start_timeout:
+        return _restart(spec, job, now, f"the driver has not begun after {took:.0f} s", EndDriver())
+    return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message="the driver is starting")
+
+
+def _answering(spec: JobSpec, job: JobRecord, seen: Seen, status: DriverStatus, now: Seconds) -> Step:
+    job = replace(job, silent_since=None, late=job.late.seen(status))
+    if not job.restored:
+        if status.restored_epoch is None:
+            return _not_restored(spec, job, seen, now)
+        return _take_restored(spec, job, status, now)
+    if job.restarts.in_a_row and job.running_since is not None:
+        healthy = now - job.running_since
+        if healthy >= spec.restart_policy.reset_after:
+            job = replace(job, restarts=replace(job.restarts, in_a_row=0, not_before=0.0))
+    if status.finished and not job.finished and not job.checkpoints.stop:
+        job = replace(job, finished=True, checkpoints=request_stop(job.checkpoints), phase=JobPhase.STOPPING)
+        message = "every source has ended: making the last checkpoint"
+        return Step(action=Nothing(), job=job, reason=LifeReason.SOURCES_FINISHED, message=message)
+    return _checkpoints(spec, job, seen, now, ready=status.phase is DriverPhase.RUNNING)
+
+
+def _take_restored(spec: JobSpec, job: JobRecord, status: DriverStatus, now: Seconds) -> Step:
+    epoch = status.restored_epoch if status.restored_epoch is not None else NO_EPOCH
+    record = restored(job.checkpoints, epoch, status.newest_number or epoch)
+    job = replace(
+        job,
+        checkpoints=record,
+        restored=True,
+        running_since=now,
+        went_back=spec.restore.wish,
+        restarts=replace(job.restarts, fault=""),
+        phase=JobPhase.STOPPING if record.stop else JobPhase.RUNNING,
+    )
+    message = f"generation {record.generation} runs, " + (f"restored from epoch {epoch}" if epoch else "started empty")
+    if status.message:
+        message += f"; {status.message}"
+    if status.skipped_epochs:
+        skipped = "; ".join(f"epoch {number}: {why}" for number, why in list(status.skipped_epochs.items())[:3])
+        message += f"; not used: {skipped}"
+    return Step(action=Nothing(), job=job, reason=LifeReason.RESTORED, message=message)
+
+
+def _checkpoints(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds, *, ready: bool) -> Step:
+    """Let the checkpoint timer decide, and do to the driver what follows from it."""
+    observed = Observation(driver_ready=ready, fate=seen.fate, cleanup=seen.cleanup)
+    decision = progress(spec.checkpoint, job.checkpoints, observed, now)
+    job = replace(job, checkpoints=decision.record)
+    up = isinstance(seen.driver, DriverUp)
+    match decision.action:
+        case Recover() if job.phase is JobPhase.RESTARTING:
+            # Its restart is counted already; this settles what became of the epoch that it had in flight.
+            return Step(action=Nothing(), job=job, reason=decision.reason, message=decision.message)
+        case Recover() if up:
+            return _restart(spec, job, now, decision.message, EndDriver())
+        case Recover():
+            return _ended(spec, job, seen, now)
+        case Stop(forced=True) if up:
+            return Step(action=EndDriver(), job=job, reason=decision.reason, message=decision.message)
+        case action:
+            return Step(action=action, job=job, reason=decision.reason, message=decision.message)

@@ -1,0 +1,117 @@
+"""Sinks make a published epoch's rows visible: in one way, by the driver that published it or by a later one."""
+
+import functools
+from collections.abc import Callable, Mapping
+
+from pyspark.sql.types import StructType
+
+from epochal.protocol.documents import AT_END, COMMITTED_TABLES, PENDING, CommitRecord, Manifest
+from epochal.protocol.epochs import Generation
+from epochal.protocol.paths import JobPaths
+from epochal.protocol.publish import record_commit
+from epochal.protocol.store import Store
+from epochal.runtime.dataflow.operator import SinkOperator
+from epochal.runtime.dataflow.task import Task
+from epochal.runtime.errors import DamagedStateError, OperatorError, PipelineError
+from epochal.runtime.state.persistence import Persistence
+from epochal.runtime.state.stored_types import with_types_of
+from epochal.runtime.state.tables import Run, union
+
+
+class Committer:
+    """Commits the epochs of one job, as often as it is asked to."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        paths: JobPaths,
+        generation: Generation,
+        persistence: Persistence,
+        tasks: Mapping[str, Task],
+    ) -> None:
+        self._store = store
+        self._paths = paths
+        self._generation = generation
+        self._persistence = persistence
+        self._tasks = tasks
+
+    def commit(
+        self,
+        manifest: Manifest,
+        *,
+        held: Mapping[str, list[Run]] | None = None,
+        on_sink: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Commit an epoch that is published. ``held``: by sink, the runs that its snapshot holds, if this driver made
+        it; otherwise rows are read from the store. ``on_sink`` is told of each sink that has committed.
+
+        1. Every sink commits what the manifest has pending for it.
+        2. Record that all have.
+
+        Rows that are damaged in the store are a :class:`DamagedStateError`.
+        """
+        # Step 1
+        for name, task in self._tasks.items():
+            if isinstance(task.operator, SinkOperator):
+                self._commit_sink(task, task.operator, manifest, None if held is None else held.get(name, []))
+                on_sink(name)
+        # Step 2
+        record_commit(self._store, self._paths, CommitRecord(epoch=manifest.epoch, generation=self._generation))
+
+    def take_back_end(self, manifest: Manifest) -> None:
+        """The job goes on after an epoch that was its end: sinks that can take back what they were given only because
+        of that. Made again after a crash, it changes nothing.
+
+        1. Take back all of the epoch.
+        2. Commit what had come before the end.
+        """
+        for name, task in self._tasks.items():
+            state = manifest.operators.get(name)
+            if not (state and AT_END in state.tables and state.tables[AT_END].runs):
+                continue
+            if isinstance(task.operator, SinkOperator) and task.operator.can_take_back:
+                # Step 1
+                try:
+                    task.operator.take_back(manifest.epoch - 1, task.context)
+                except PipelineError:
+                    raise  # refused with words: no restart mends that
+                except Exception as error:
+                    raise OperatorError(name, error) from error
+                # Step 2
+                self._commit_sink(task, task.operator, manifest, None, tables=(PENDING,))
+
+    def _commit_sink(
+        self,
+        task: Task,
+        sink: SinkOperator,
+        manifest: Manifest,
+        held: list[Run] | None,
+        *,
+        tables: tuple[str, ...] = COMMITTED_TABLES,
+    ) -> None:
+        state = manifest.operators.get(task.name)
+        if state is None:
+            return  # the sink is new: the epoch knows nothing of it
+        # As the manifest has them: a commit that is made again after a crash knows no others.
+        stored = [run for table in tables if table in state.tables for run in state.tables[table].runs]
+        parts = [part for run in stored for part in run.parts]
+        read: list[Run] = []
+        try:
+            if held is None and sink.needs_frame:
+                kinds = sink.tables.get(PENDING, StructType())
+                declared = functools.partial(with_types_of, schema=kinds)
+                read = [self._persistence.read(run, manifest.epoch, declared=declared).hold() for run in stored]
+            frame = union(run.frame for run in held or read) if sink.needs_frame else None
+            sink.commit(manifest.epoch, frame, [part.object for part in parts], task.context)
+        except DamagedStateError:
+            raise
+        except Exception as error:
+            if held is None:
+                self._persistence.check(parts)  # what is damaged can never be committed
+            raise OperatorError(task.name, error) from error
+        finally:
+            for run in read:
+                run.release()
+        assert task.context.pending is not None
+        task.context.pending.committed(held or [], sum(part.rows for part in parts))

@@ -1,0 +1,217 @@
+"""Which executor has which partition of a table's files, and tasks that run there.
+
+Partitions are dealt out to the executors that are there when a table is made. From then on Spark is asked for one
+executor, by its id, for each task that needs a partition's files: two executors may be on one host. That is still a
+preference: a task whose executor is busy for longer than ``spark.locality.wait`` is run elsewhere. So each task knows
+the name of the executor that it belongs to (:class:`~.latest_files.Place`), fails on any other before it
+has read or written anything, and the job is run again.
+
+All that a table uses of Spark's inner parts is here.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from epochal.runtime.errors import NOT_HERE, PipelineError, lost_state
+from epochal.runtime.spark.one_row import one_row
+from epochal.runtime.state.latest_files import ended, executor_name, partition
+from epochal.runtime.state.tables import unpersist
+
+logger = logging.getLogger(__name__)
+
+VOTES = 8
+"""Spark runs a union's task where most of its inputs' locations are. So often each home is named: more often than there
+can be locations of a batch's rows."""
+
+PATIENCE = 900.0
+"""Seconds for which a job is done again while its tasks run on other executors than those that have the files."""
+
+PAUSE = 1.0
+
+SHORTEST_WAIT = 3000
+"""Milliseconds; Spark's own default."""
+
+TRIES = 10
+"""To find a home for each partition, while executors come and go."""
+
+Result = TypeVar("Result")
+
+
+class StateLostError(Exception):
+    """Executors are gone, with the files that only they had."""
+
+    def __init__(self, executors: Sequence[str]) -> None:
+        super().__init__(f"{NOT_HERE}: executors {', '.join(executors)} are gone")
+
+
+class MisplacedError(Exception):
+    """The executors that have the files are there, but tasks are run on others, again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """Where the partitions of one table are. Both are empty where all is done by one process."""
+
+    executors: tuple[str, ...]
+    """Of each partition: the id of the executor that has its files."""
+    names: tuple[str, ...]
+    """What that executor is called in its tasks."""
+    alone: DataFrame
+    """An empty frame with the table's partitioning: what is made of it runs where the files are."""
+    beside: DataFrame
+    """The same, for a union with rows that have that partitioning: then the whole union runs there."""
+
+    def lost(self, spark: SparkSession) -> list[str]:
+        """Executors that had files and are gone."""
+        if not self.executors:
+            return []
+        there = set(_java(spark.sparkContext).getExecutorIds().mkString(",").split(","))
+        return sorted(set(self.executors) - there)
+
+    def run(self, spark: SparkSession, job: Callable[[], Result]) -> Result:
+        """Do a job whose tasks need the files. Those that ran elsewhere have changed nothing, and are run again."""
+        deadline: float | None = None
+        while True:
+            if lost := self.lost(spark):
+                raise StateLostError(lost)
+            try:
+                return job()
+            except Exception as error:
+                if not self.executors or not lost_state(error) or self.lost(spark):
+                    raise
+                deadline = deadline or time.monotonic() + PATIENCE
+                if time.monotonic() > deadline:
+                    raise MisplacedError(
+                        f"for {PATIENCE:.0f} s tasks have run on executors that do not have their state, while those "
+                        "that have it were busy: give executors more cores, or set a longer spark.locality.wait"
+                    ) from None
+                logger.warning("A task ran on an executor that does not have its state: running the job again")
+                time.sleep(PAUSE)
+
+
+def find_homes(spark: SparkSession, like: DataFrame, partitions: int) -> Homes:
+    """Deal partitions out to the executors that are there. ``like`` is an empty frame with their partitioning."""
+    context = spark.sparkContext
+    if _java(context).isLocal():
+        alone = _located(like, [[]] * partitions)
+        return Homes((), (), alone, alone)
+    check_settings(spark)
+    for _ in range(TRIES):
+        there = _executors(spark)
+        ids = sorted(there)
+        dealt = [ids[number % len(ids)] for number in range(partitions)]
+        settled = _settled(_located(like, [[_location(one, there)] for one in dealt]), partitions)
+        there = _executors(spark)
+        if settled is not None and there.keys() >= set(settled[0]):
+            break
+    else:
+        raise StateLostError(["that were to keep it"])
+    executors, names = settled
+    locations = [_location(one, there) for one in executors]
+    # A union asks its inputs for hosts. Of a location that begins like this Spark takes all the rest for the host, and
+    # so the union hands on the executor.
+    beside = [[f"hdfs_cache_{location}"] * VOTES for location in locations]
+    return Homes(executors, names, _located(like, [[one] for one in locations]), _located(like, beside))
+
+
+def check_settings(spark: SparkSession) -> None:
+    """Refuse settings by which tasks would run on other executors than those that they need."""
+    conf = spark.sparkContext.getConf()
+    if spark.conf.get("spark.sql.adaptive.enabled") == "true":
+        raise PipelineError(
+            "spark.sql.adaptive.enabled is on: tasks would run on executors that do not have their state; remove it "
+            "from sparkConf"
+        )
+    if conf.get("spark.speculation", "false") == "true":
+        raise PipelineError(
+            "spark.speculation is on: a second copy of a task would run on an executor that does not have its state; "
+            "remove it from sparkConf"
+        )
+    wait = conf.get("spark.locality.wait.process") or conf.get("spark.locality.wait") or "3s"
+    java: Any = spark.sparkContext._jvm
+    if java.org.apache.spark.network.util.JavaUtils.timeStringAsMs(wait) < SHORTEST_WAIT:
+        raise PipelineError(
+            f"spark.locality.wait is {wait}: a task must wait for the executor that has its state; remove it from "
+            "sparkConf, or give 3s or more"
+        )
+
+
+def _executors(spark: SparkSession) -> dict[str, str]:
+    """The hosts of executors by id. Waits for the first."""
+    manager = _java(spark.sparkContext).env().blockManager()
+    while True:
+        there, managers = {}, manager.master().getMemoryStatus().keysIterator()
+        while managers.hasNext():
+            one = managers.next()
+            there[str(one.executorId())] = str(one.host())
+        there.pop(str(manager.blockManagerId().executorId()))
+        if there:
+            return there
+        spark.range(1).count()
+
+
+def _location(executor: str, hosts: dict[str, str]) -> str:
+    return f"executor_{hosts[executor]}_{executor}"
+
+
+def _settled(frame: DataFrame, partitions: int) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The executor of each partition: by its id, and by the name that it knows itself. Where a task ran is where Spark
+    holds its result. None if that is not certain."""
+    held = frame.mapInArrow(_naming, "partition long, name string").localCheckpoint()
+    try:
+        names = {row["partition"]: sys.intern(row["name"]) for row in held.collect()}
+        context: Any = frame.sparkSession.sparkContext
+        number = held._jdf.queryExecution().logical().rdd().id()
+        master = _java(context).env().blockManager().master()
+        block = context._jvm.org.apache.spark.storage.RDDBlockId
+        found = [master.getLocations(block(number, partition)) for partition in range(partitions)]
+        if len(names) < partitions or any(one.size() != 1 for one in found):
+            return None
+        executors = tuple(str(one.apply(0).executorId()) for one in found)
+        return executors, tuple(names[partition] for partition in range(partitions))
+    finally:
+        unpersist(held)
+
+
+def _naming(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    ended(batches)
+    yield one_row(partition=partition(), name=executor_name())
+
+
+def _located(like: DataFrame, locations: Sequence[Sequence[str]]) -> DataFrame:
+    """An empty frame with a given partitioning, and a location for each partition."""
+    spark = like.sparkSession
+    context: Any = spark.sparkContext
+    jvm, collections = context._jvm, context._jvm.scala.jdk.javaapi.CollectionConverters
+    preferred = jvm.java.util.HashMap()
+    for number, places in enumerate(locations):
+        preferred.put(number, collections.asScala(jvm.java.util.ArrayList(places)).toSeq())
+    row = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow")
+    rdd = jvm.org.apache.spark.rdd.ParallelCollectionRDD(
+        _java(context),
+        collections.asScala(jvm.java.util.ArrayList()).toSeq(),
+        len(locations),
+        collections.asScala(preferred),
+        jvm.scala.reflect.ClassTag.apply(row),
+    )
+    java: Any = like._jdf
+    plan = _module(jvm, "org.apache.spark.sql.execution.LogicalRDD").fromDataset(rdd, java, False)
+    located = _module(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(java.sparkSession(), plan)
+    return ClassicDataFrame(located, spark)
+
+
+def _module(jvm: Any, name: str) -> Any:
+    """A Scala object."""
+    return getattr(getattr(jvm, f"{name}$"), "MODULE$")
+
+
+def _java(context: Any) -> Any:
+    return context._jsc.sc()
