@@ -28,7 +28,7 @@ def uid(cluster: ChartCluster) -> str:
 
 def test_crd_and_jobs_survive_upgrade_uninstall_and_a_new_install(chart_cluster: ChartCluster) -> None:
     said = chart_cluster.install({"watchNamespaces": [JOB_NAMESPACE]})
-    assert "looks after StreamingJobs in team-a" in said
+    assert "manages StreamingJobs in team-a" in said
     chart_cluster.wait_for_crd()
     chart_cluster.apply(job())
     before = uid(chart_cluster)
