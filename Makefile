@@ -86,7 +86,7 @@ histories: $(READY) ## Check the protocol on 10,000 random histories
 	EPOCHAL_HISTORIES=10000 $(BIN)/pytest tests/protocol/test_histories.py -n $(WORKERS) -o timeout=0
 
 # What is restored, what is not, and what sinks do then: each case once, beside the kills.
-GOING_BACK := tests/runtime/test_restoring.py tests/runtime/test_going_back.py tests/sinks/test_going_back.py \
+GOING_BACK := tests/runtime/test_restoring.py tests/runtime/test_going_back.py tests/connectors/test_going_back.py \
 	tests/protocol/test_going_back.py tests/protocol/test_versions.py
 
 .PHONY: exactly-once

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from benchmarks import nexmark
-from epochal.sources.nexmark import Nexmark
+from epochal.connectors.nexmark import Nexmark
 from examples.nexmark.generate import write_files
 
 BEGIN = 1_700_000_000_000_000

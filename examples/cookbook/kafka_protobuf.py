@@ -15,7 +15,7 @@ The extra `protobuf` must be installed on the driver and on the executors. The s
 """
 
 from epochal import Pipeline
-from epochal.sources.protobuf import from_protobuf
+from epochal.connectors.protobuf import from_protobuf
 
 
 def build(p: Pipeline) -> None:

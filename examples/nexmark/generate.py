@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from epochal.sources.nexmark import Nexmark, side_table
+from epochal.connectors.nexmark import Nexmark, side_table
 
 
 def write_files(spark: SparkSession, nexmark: Nexmark, directory: Path, sizes: Sequence[int]) -> None:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from epochal import Pipeline
-from epochal.sources.nexmark import Nexmark
+from epochal.connectors.nexmark import Nexmark
 
 sys.path.insert(0, str(Path(__file__).parent))
 from queries import QUERIES, Events

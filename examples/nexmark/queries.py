@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from epochal import Pipeline, Stream
-from epochal.sources.nexmark import AUCTION, BID, PERSON, Nexmark, side_table
+from epochal.connectors.nexmark import AUCTION, BID, PERSON, Nexmark, side_table
 
 FOREVER = ("-36500 days", "36500 days")
 """For joins that have no bound in time: both sides stay in state."""

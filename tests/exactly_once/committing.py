@@ -10,16 +10,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from epochal.connectors.delta.sink import DeltaSink, DeltaTarget
+from epochal.connectors.iceberg.sink import IcebergSink, IcebergTarget
+from epochal.connectors.kafka.sink import KafkaSink, KafkaTarget
+from epochal.connectors.parquet.sink import ParquetSink
+from epochal.connectors.postgres.sink import PostgresSink
+from epochal.connectors.postgres.target import PostgresTarget
 from epochal.protocol.control import StorageConfig
 from epochal.runtime.dataflow.operator import SinkOperator
-from epochal.sinks.delta import DeltaSink, DeltaTarget
-from epochal.sinks.iceberg import IcebergSink, IcebergTarget
-from epochal.sinks.kafka import KafkaSink, KafkaTarget
-from epochal.sinks.parquet import ParquetSink
-from epochal.sinks.postgres import PostgresSink
-from epochal.sinks.postgres_target import PostgresTarget
+from tests.connectors.commits import SCHEMA, Commits, Described
 from tests.exactly_once.connectors import catalog
-from tests.sinks.commits import SCHEMA, Commits, Described
 
 
 def sinks(config: dict[str, str], commits: Commits) -> dict[str, SinkOperator]:

@@ -24,9 +24,9 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
+from tests.connectors.commits import Commits, rows
 from tests.exactly_once import committing
 from tests.exactly_once.connectors import catalog
-from tests.sinks.commits import Commits, rows
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.postgres import PostgresServer
 

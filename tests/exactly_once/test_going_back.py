@@ -16,10 +16,10 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
+from tests.connectors.commits import Commits, rows
 from tests.exactly_once import committing
 from tests.exactly_once.connectors import catalog
 from tests.exactly_once.test_commits import KILLS, SEED, committer
-from tests.sinks.commits import Commits, rows
 from tests.support.postgres import PostgresServer
 
 EPOCHS = 4 + 2 * KILLS

@@ -6,7 +6,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.sources.nexmark import CYCLE, Nexmark
+from epochal.connectors.nexmark import CYCLE, Nexmark
 
 NEXMARK = Nexmark(seed=3, events_per_second=1000, disorder=0.5)
 

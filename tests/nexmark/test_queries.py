@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from epochal import Pipeline
-from epochal.sources.nexmark import Nexmark
+from epochal.connectors.nexmark import Nexmark
 from examples.nexmark.generate import write_files
 from examples.nexmark.oracles import ORACLES, register
 from examples.nexmark.queries import QUERIES, UPDATES, Events

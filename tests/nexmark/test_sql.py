@@ -11,9 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from epochal import Pipeline
-from epochal.sources.nexmark import Nexmark, side_table
+from epochal.connectors.nexmark import KINDS, Nexmark, side_table
 from epochal.sql.build import build_sql
-from epochal.sql.connectors import NEXMARK_EVENTS
 from epochal.sql.script import plan_text
 from examples.nexmark.oracles import ORACLES, register
 from examples.nexmark.queries import UPDATES
@@ -58,7 +57,7 @@ def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
     cut = random.Random(4).randrange(1, EVENTS)
     for first, count in ((0, cut), (cut, EVENTS - cut)):
         events = NEXMARK.batch(spark, count, first=first).localCheckpoint()
-        rows = {kind: events.where(F.col(kind).isNotNull()).select(f"{kind}.*") for kind in NEXMARK_EVENTS}
+        rows = {kind: events.where(F.col(kind).isNotNull()).select(f"{kind}.*") for kind in KINDS}
         rows["q12_bid"] = rows["bid"].select("bidder", F.current_timestamp().alias("seen"))
         for source, batch in rows.items():
             job.feed(source, batch)

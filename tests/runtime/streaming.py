@@ -30,6 +30,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType, VariantType
 
 from epochal import Pipeline, Stream
+from epochal.connectors.registry import AllConnectors
 from epochal.protocol.control import CheckpointState
 from epochal.protocol.documents import Run as StoredRun
 from epochal.protocol.documents import RunPart
@@ -86,7 +87,7 @@ class FedJob(LocalJob):
         nothing.mkdir(exist_ok=True)
         return p.source(name, p.spark.readStream.schema(schema).json(str(nothing)), **options)
 
-    def collect(self, name: str, stream: Stream) -> None:
+    def collect(self, name: str, stream: AllConnectors) -> None:
         """A sink, whose rows :meth:`rows` gives."""
         epochs = self._collected.setdefault(name, {})
         stream.for_each_epoch(name, lambda rows, epoch: epochs.update({epoch: rows.collect()}))

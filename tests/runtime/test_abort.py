@@ -29,7 +29,7 @@ from epochal.runtime.dataflow.task import Task
 from epochal.runtime.spark.background import Background
 from epochal.runtime.state.table_manager import Snapshot, TableSnapshot
 from epochal.runtime.state.tables import Run
-from tests.sinks.commits import Commits
+from tests.connectors.commits import Commits
 
 PATHS = JobPaths("test", "job")
 LONGEST = 30.0

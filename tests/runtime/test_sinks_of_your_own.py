@@ -23,8 +23,8 @@ from epochal.runtime.errors import PipelineError
 from epochal.runtime.http.control_server import ControlServer
 from epochal.runtime.spark.background import Background
 from epochal.runtime.state.persistence import store_of
+from tests.connectors.commits import Commits
 from tests.runtime.bad_data import Files
-from tests.sinks.commits import Commits
 from tests.support.local_job import LocalJob
 
 PATHS = JobPaths("test", "job")

@@ -11,8 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from epochal import Pipeline
+from epochal.connectors.connector import Connector, Writes
+from epochal.connectors.registry import CONNECTORS
 from epochal.sql.build import build_sql
-from epochal.sql.connectors import CONNECTORS, Connector
 from epochal.sql.plan import Plan, TransformNode
 from epochal.sql.script import plan_text
 from tests.runtime.streaming import FedJob
@@ -187,7 +188,8 @@ def runs_as_stream(spark: SparkSession, texts: list[str], directory: Path) -> li
             listed = ", ".join(f"{text} AS c{column}" for column, text in enumerate(group))
             sql.append(f"CREATE TABLE o{number} WITH ('connector' = 'collected');")
             sql.append(f"INSERT INTO o{number} SELECT {listed} FROM one;")
-        collected = Connector(write=lambda stream, name, _: job.collect(name, stream))
+        writes = Writes(table=lambda stream, name, _: job.collect(name, stream))
+        collected = Connector(name="collected", writes=writes)
         with mock.patch.dict(CONNECTORS, {"collected": collected}):
             build_sql(p, "\n".join(sql))
 

@@ -9,14 +9,14 @@
 Names are what state is kept by: keep them when the code changes, and the job goes on with its state.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from epochal.connectors.registry import AllConnectors
+from epochal.connectors.stream_end import named_by
 from epochal.operators.aggregate import UpdatingAggregateOperator
 from epochal.operators.apply_in_arrow import ApplyInArrowOperator
 from epochal.operators.arguments import (
@@ -60,16 +60,11 @@ from epochal.operators.user_functions import (
 from epochal.operators.window import LATE, WindowOperator
 from epochal.operators.window_join import WindowJoinOperator
 from epochal.protocol.control import StorageConfig
-from epochal.protocol.errors import StoreError
 from epochal.runtime.dataflow.graph import SINK, Graph, Input, Node
 from epochal.runtime.dataflow.operator import MAIN, Operator, SinkOperator
-from epochal.runtime.dataflow.sink_contract import check_called
 from epochal.runtime.dataflow.source import SourceSpec
 from epochal.runtime.durations import Duration, to_micros
 from epochal.runtime.errors import PipelineError
-from epochal.sinks.connectors import Connectors
-from epochal.sinks.foreach_epoch import EpochFunction, ForEachEpochSink, console
-from epochal.sinks.parquet import ParquetSink
 
 __all__ = [
     "EnrichedStream",
@@ -152,7 +147,7 @@ class Pipeline:
         return Stream(self, Input(name), event_time)
 
 
-class Stream(Connectors):
+class Stream(AllConnectors):
     """Rows on their way from one operator to others."""
 
     def __init__(self, pipeline: Pipeline, origin: Input, event_time: str | None, *, changelog: bool = False) -> None:
@@ -372,7 +367,7 @@ class Stream(Connectors):
         """Your own Python for each key, with state and timers: a :class:`KeyedFunction`, or a function of
         ``(key, rows, ctx)`` and perhaps an ``on_timer`` of ``(key, timer, ctx)``. ``rows`` is a ``pyarrow.Table``;
         yield tables, record batches or dicts of ``schema``. See docs/stateful-functions.md."""
-        with _told_by(name):
+        with named_by(name):
             if not keys:
                 raise PipelineError("give at least one key: state and timers are kept by key")
             output = parsed_schema(schema, "schema")
@@ -405,7 +400,7 @@ class Stream(Connectors):
         and twice that each time. Then ``on_error`` says what becomes of the row: ``"fail"`` the job, ``"null"`` in the
         new columns, ``"drop"`` the row, or ``"side"``: the row goes to ``.failed`` with the column ``error``.
         """
-        with _told_by(name):
+        with named_by(name):
             options = EnrichOptions(
                 concurrency=concurrency,
                 timeout=to_micros(timeout) / 1e6,
@@ -424,34 +419,6 @@ class Stream(Connectors):
         return self._then(name, type(operator).__name__, operator, event_time or self.event_time, *others)
 
     # --- ends ---
-
-    def to_parquet(self, name: str, uri: str, *, endpoint: str | None = None, region: str | None = None) -> None:
-        """Parquet files below ``uri`` (``s3://``, ``file://`` or a path), exactly once. ``endpoint`` and ``region`` of
-        an ``s3://`` are those of the job's own store if left out."""
-        if "://" not in uri:
-            uri = Path(uri).absolute().as_uri()
-        storage = self._pipeline._storage
-        if uri.startswith("s3://"):
-            endpoint, region = endpoint or storage.endpoint, region or storage.region
-        output = StorageConfig(uri=uri.rstrip("/"), endpoint=endpoint, region=region)
-        try:
-            sink = ParquetSink(output, storage)
-        except StoreError as error:
-            raise PipelineError(f"operator {name!r}: {error}") from error
-        self._then(name, SINK, sink, None)
-
-    def to_console(self, name: str, *, rows: int = 20) -> None:
-        """Print each epoch's rows."""
-        self.for_each_epoch(name, console(rows))
-
-    def for_each_epoch(self, name: str, function: EpochFunction) -> None:
-        """Call ``function(rows, epoch)`` after each epoch that has rows. Make it idempotent by epoch, and it is exactly
-        once."""
-        try:
-            check_called(function, getattr(function, "__name__", "the function"), "rows", "epoch")
-        except PipelineError as error:
-            raise PipelineError(f"operator {name!r}: {error}") from error
-        self._then(name, SINK, ForEachEpochSink(function), None)
 
     def to(self, name: str, sink: SinkOperator) -> None:
         """A sink of your own: a :class:`SinkOperator` that implements ``commit``."""
@@ -526,15 +493,6 @@ class EnrichedStream(Stream):
     def __init__(self, pipeline: Pipeline, origin: Input, event_time: str | None, *, changelog: bool = False) -> None:
         super().__init__(pipeline, origin, event_time, changelog=changelog)
         self.failed = Stream(pipeline, Input(origin.node, FAILED), event_time, changelog=changelog)
-
-
-@contextmanager
-def _told_by(name: str) -> Iterator[None]:
-    """Name the operator in what a check says."""
-    try:
-        yield
-    except PipelineError as error:
-        raise PipelineError(f"operator {name!r}: {error}") from None
 
 
 def _check_columns(name: str, frame: DataFrame, columns: Keys) -> None:

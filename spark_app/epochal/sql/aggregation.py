@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from epochal.connectors.declared_table import quoted
 from epochal.runtime.dataflow.operator import ROW_KIND
 from epochal.sql.calls import aggregates_in, call_of, named_apart
 from epochal.sql.changes import take_back
@@ -24,7 +25,6 @@ from epochal.sql.relations import (
 from epochal.sql.selection import Selected, output_name
 from epochal.sql.slices import (
     check_name,
-    quoted,
 )
 
 ALL = "__all"

@@ -10,8 +10,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from epochal.api.pipeline import Pipeline, Stream
+from epochal.connectors.declared_table import DeclaredTable, quoted
+from epochal.connectors.registry import CONNECTORS
 from epochal.runtime.errors import PipelineError
-from epochal.sql.connectors import CONNECTORS
 from epochal.sql.plan import (
     AggregateCall,
     AggregateNode,
@@ -34,8 +35,7 @@ from epochal.sql.plan import (
     WindowNode,
 )
 from epochal.sql.script import plan_text
-from epochal.sql.slices import quoted
-from epochal.sql.tables import Function, Table
+from epochal.sql.tables import Function
 
 
 def build_sql(p: Pipeline, text: str) -> None:
@@ -62,9 +62,10 @@ def _made(p: Pipeline, node: PlanNode, inputs: list[Stream]) -> Stream | None:
         case UnionNode():
             return inputs[0].union(node.name, *inputs[1:])
         case SinkNode():
-            write = CONNECTORS[node.table.connector_name].write
-            assert write is not None
-            write(inputs[0], node.name, node.table)
+            writes = CONNECTORS[node.table.connector_name].writes
+            assert writes is not None
+            assert writes.table is not None
+            writes.table(inputs[0], node.name, node.table)
             return None
         case JoinNode() | WindowJoinNode() | LookupNode():
             return _joined(node, inputs)
@@ -121,12 +122,14 @@ def _duration(micros: int) -> timedelta:
 
 
 def _looked_up(node: LookupNode) -> Callable[[SparkSession], DataFrame]:
-    read = CONNECTORS[node.table.connector_name].lookup
-    assert read is not None
+    reads = CONNECTORS[node.table.connector_name].reads
+    assert reads is not None
+    assert reads.lookup is not None
+    read = reads.lookup
     return lambda spark: _applied(_computed(read(spark, node.table), node.table), node.step)
 
 
-def _computed(frame: DataFrame, table: Table) -> DataFrame:
+def _computed(frame: DataFrame, table: DeclaredTable) -> DataFrame:
     for name, sql in table.computed:
         frame = frame.withColumn(name, F.expr(sql))
     return frame.select(*(F.col(quoted(name)) for name in table.all_columns)) if table.all_columns else frame
@@ -141,9 +144,9 @@ def _order(order_by: OrderBy) -> list[Column]:
 
 def _source(p: Pipeline, node: SourceNode) -> Stream:
     table = node.table
-    read = CONNECTORS[table.connector_name].read
-    assert read is not None
-    frame = _computed(read(p, table), table)
+    reads = CONNECTORS[table.connector_name].reads
+    assert reads is not None
+    frame = _computed(reads.table(p.spark, table), table)
     options: dict[str, Any] = {}
     if table.watermark is not None:
         options = {"event_time": table.watermark.column, "delay": _duration(table.watermark.delay)}

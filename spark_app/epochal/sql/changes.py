@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from epochal.connectors.declared_table import quoted
 from epochal.runtime.dataflow.operator import ROW_KIND
 from epochal.sql.context import Context
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import AggregateCall, AggregateNode, LookupNode, Plan, PlanNode, Step, TransformNode
 from epochal.sql.relations import Relation
-from epochal.sql.slices import quoted
 
 TAKES_BACK = {"sum", "count", "avg", "mean"}
 """Aggregates that a row can be taken out of again."""

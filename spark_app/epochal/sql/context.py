@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from epochal.connectors.declared_table import quoted
 from epochal.protocol.errors import InvalidNameError
 from epochal.protocol.paths import check_label
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import Plan, PlanNode, Step, TransformNode
 from epochal.sql.relations import Relation, identity
-from epochal.sql.slices import quoted
 
 Path = tuple[str, ...]
 """Where in the text a query stands: the view or sink it is for, then the names of subqueries."""

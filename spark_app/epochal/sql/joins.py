@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from epochal.connectors.declared_table import quoted
 from epochal.sql.context import Context, Path
 from epochal.sql.dialect import micros_of
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import JoinNode, Step
 from epochal.sql.ranking import settled
 from epochal.sql.relations import WINDOW_COLUMNS, Relation, Scope, all_of, check_stateless, conjuncts
-from epochal.sql.slices import columns_in, quoted
+from epochal.sql.slices import columns_in
 
 ALL = "__all"
 """The one key of a join that has no other."""

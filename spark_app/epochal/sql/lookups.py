@@ -4,18 +4,17 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from epochal.sql.connectors import CONNECTORS
+from epochal.connectors.declared_table import DeclaredTable, quoted
+from epochal.connectors.registry import CONNECTORS
 from epochal.sql.context import Context, Path
 from epochal.sql.errors import RefusedError
 from epochal.sql.joins import Side, condition_of, how_of, keys_of, names_of, prepared, scope_of
 from epochal.sql.plan import LookupNode, Step, WindowJoinNode
 from epochal.sql.relations import END, START, Relation, Scope, Windowed, all_of
-from epochal.sql.slices import quoted
-from epochal.sql.tables import Table
 
 
 def looked_up(
-    ctx: Context, left: Side, table: Table, join: exp.Join, alias: str, path: Path, where: list[exp.Expr]
+    ctx: Context, left: Side, table: DeclaredTable, join: exp.Join, alias: str, path: Path, where: list[exp.Expr]
 ) -> tuple[Relation, Scope, list[exp.Expr]]:
     """``JOIN t FOR SYSTEM_TIME AS OF …``: the table's rows as they are now."""
     how = how_of(join)
@@ -23,9 +22,10 @@ def looked_up(
         raise RefusedError(
             join.this, f"a table is looked up for rows of the stream: INNER or LEFT JOIN, not {how.upper()}"
         )
-    if CONNECTORS[table.connector_name].lookup is None:
-        able = ", ".join(name for name, connector in CONNECTORS.items() if connector.lookup is not None)
-        raise RefusedError(join.this, f"connector {table.connector_name!r} cannot be looked up: {able} can")
+    able = [name for name, known in CONNECTORS.items() if known.reads is not None and known.reads.lookup is not None]
+    if table.connector_name not in able:
+        can = ", ".join(sorted(able))
+        raise RefusedError(join.this, f"connector {table.connector_name!r} cannot be looked up: {can} can")
     scope = Scope()
     scope.add(alias, {name: name for name in table.all_columns}, join.this)
     right = Side(Relation(node=alias, columns=table.all_columns), scope, [])

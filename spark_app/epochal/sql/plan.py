@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from epochal.sql.slices import quoted
-from epochal.sql.tables import Function, Table
+from epochal.connectors.declared_table import DeclaredTable, quoted
+from epochal.sql.tables import Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNode(PlanNode):
-    table: Table
+    table: DeclaredTable
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ class WindowJoinNode(PlanNode):
 class LookupNode(PlanNode):
     """``step`` is done to the table's rows."""
 
-    table: Table
+    table: DeclaredTable
     step: Step
     keys: tuple[str, ...]
     how: str
@@ -203,7 +203,7 @@ class DeduplicateNode(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkNode(PlanNode):
-    table: Table
+    table: DeclaredTable
 
     @property
     def details(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from epochal.connectors.declared_table import DeclaredTable, quoted
 from epochal.sql.aggregation import aggregated
 from epochal.sql.calls import aggregates_in
 from epochal.sql.context import Context, Path
@@ -16,8 +17,7 @@ from epochal.sql.plan import Step, UnionNode
 from epochal.sql.ranking import distinct, first_rows, hidden, row_number_of, settled
 from epochal.sql.relations import Relation, Scope, all_of, conjuncts, identity
 from epochal.sql.selection import output_name
-from epochal.sql.slices import check_name, function_name, is_own, piece_of, quoted, rewritten, written
-from epochal.sql.tables import Table
+from epochal.sql.slices import check_name, function_name, is_own, piece_of, rewritten, written
 from epochal.sql.windows import in_windows, window_spec
 
 Lookup = Callable[[exp.Table], Relation]
@@ -28,7 +28,7 @@ class Names:
     """What FROM may name: CTEs, then what is outside. ``table`` gives the declaration of a table that is looked up."""
 
     outside: Lookup
-    table: Callable[[exp.Table], Table]
+    table: Callable[[exp.Table], DeclaredTable]
     planned: dict[str, Relation] = field(default_factory=dict)
 
 
@@ -352,7 +352,7 @@ def _only_a_number(at: exp.Expr) -> RefusedError:
     return RefusedError(at, "QUALIFY takes ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) <= n and nothing else")
 
 
-def _lookup_table(join: exp.Join, scope: Scope, names: Names) -> Table | None:
+def _lookup_table(join: exp.Join, scope: Scope, names: Names) -> DeclaredTable | None:
     """The table of ``JOIN t FOR SYSTEM_TIME AS OF …``."""
     if not isinstance(join.this, exp.Table) or join.this.args.get("version") is None:
         return None

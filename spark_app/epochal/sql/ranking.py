@@ -4,11 +4,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from epochal.connectors.declared_table import quoted
 from epochal.sql.context import Context, Path
 from epochal.sql.errors import RefusedError, only
 from epochal.sql.plan import DeduplicateNode, RunningTopNode, Step, TopNode
 from epochal.sql.relations import Ranking, Relation, Scope
-from epochal.sql.slices import columns_in, function_name, quoted
+from epochal.sql.slices import columns_in, function_name
 
 RANK = "rank"
 """What the operators call a row's number."""

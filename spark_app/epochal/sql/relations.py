@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from epochal.connectors.declared_table import quoted
 from epochal.sql.dialect import WindowCall
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import Step
@@ -15,7 +16,6 @@ from epochal.sql.slices import (
     is_call_without_parentheses,
     is_own,
     piece_of,
-    quoted,
     replaced_by,
     rewritten,
     word_of,

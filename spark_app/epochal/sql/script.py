@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from epochal.connectors.declared_table import DeclaredTable, quoted
+from epochal.connectors.registry import CONNECTORS, problem_of
 from epochal.sql.changes import carried
-from epochal.sql.connectors import CONNECTORS, problem_of
 from epochal.sql.context import Context, folded
 from epochal.sql.dialect import Statement, read
 from epochal.sql.errors import RefusedError, SqlError, only
@@ -15,8 +16,8 @@ from epochal.sql.plan import Plan, SinkNode, SourceNode, Step, UnionNode
 from epochal.sql.queries import Names, planned
 from epochal.sql.ranking import settled
 from epochal.sql.relations import Relation
-from epochal.sql.slices import quoted, span
-from epochal.sql.tables import Function, Table, filled, read_function, read_table
+from epochal.sql.slices import span
+from epochal.sql.tables import Function, filled, read_function, read_table
 
 STATEMENTS = "CREATE TABLE, CREATE VIEW, CREATE FUNCTION and INSERT INTO"
 
@@ -56,7 +57,7 @@ def _placed(refused: RefusedError, statement: Statement, text: str) -> SqlError:
 class _Declared:
     """A table, and how it is used."""
 
-    table: Table
+    table: DeclaredTable
     relation: Relation | None = None
 
 
@@ -132,23 +133,23 @@ class _Script:
             declared.relation = self._source(declared.table, table)
         return declared.relation
 
-    def _declared(self, table: exp.Table) -> Table:
+    def _declared(self, table: exp.Table) -> DeclaredTable:
         """A table that is looked up."""
         declared = self.tables.get(table.name.lower())
         if declared is None:
             raise RefusedError(table, f"{table.name} is no table: FOR SYSTEM_TIME AS OF looks rows up in a table")
         return declared.table
 
-    def _source(self, table: Table, at: exp.Table) -> Relation:
+    def _source(self, table: DeclaredTable, at: exp.Table) -> Relation:
         connector = CONNECTORS[table.connector_name]
-        if connector.read is None:
+        if connector.reads is None:
             raise RefusedError(
                 at, f"{table.name} can only be written to: connector {table.connector_name!r} does not read"
             )
         if table.name.lower() in self.inserts:
             raise RefusedError(at, f"{table.name} is written to in this job: read the view that it is written from")
         event_time = table.watermark.column if table.watermark else None
-        columns = table.all_columns or connector.columns
+        columns = table.all_columns or connector.reads.columns
         if not columns:
             raise RefusedError(
                 at, f"table {table.name} is read, so it needs columns: CREATE TABLE {table.name} (id BIGINT, …)"
@@ -174,7 +175,8 @@ class _Script:
                 "= '…')",
             )
         table = declared.table
-        if CONNECTORS[table.connector_name].write is None:
+        writes = CONNECTORS[table.connector_name].writes
+        if writes is None or writes.table is None:
             raise RefusedError(
                 target, f"{table.name} can only be read: connector {table.connector_name!r} does not write"
             )
@@ -194,7 +196,7 @@ class _Script:
         self.inserts.setdefault(name, []).append((fitted, target))
 
     def _fitted(
-        self, relation: Relation, table: Table, listed: list[str], insert: exp.Insert, path: tuple[str, ...]
+        self, relation: Relation, table: DeclaredTable, listed: list[str], insert: exp.Insert, path: tuple[str, ...]
     ) -> Relation:
         """The query's columns, by position, as the table's, with its types."""
         columns = dict(table.columns)

@@ -5,6 +5,7 @@ from itertools import chain, count
 
 from sqlglot import exp
 
+from epochal.connectors.declared_table import quoted
 from epochal.sql.calls import is_aggregate, words_of
 from epochal.sql.dialect import WindowCall
 from epochal.sql.errors import RefusedError
@@ -18,7 +19,6 @@ from epochal.sql.slices import (
     is_call_without_parentheses,
     is_written,
     piece_of,
-    quoted,
     replaced_by,
     rewritten,
     written,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from epochal.connectors.declared_table import quoted
 from epochal.sql.errors import RefusedError
 
 PIECE = "piece"
@@ -185,11 +186,6 @@ def replaced_by(column: str, node: exp.Expr) -> str:
     number = next(place for place, one in enumerate(around.expressions, 1) if one is node)
     field = node.name if isinstance(node, exp.Column) else f"col{number}"
     return quoted(column) if field == column else f"{quoted(column)} AS {quoted(field)}"
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark reads it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 _OWN = re.compile(

@@ -6,48 +6,10 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from epochal.connectors.declared_table import DeclaredTable, Watermark
 from epochal.sql.dialect import PARAMETER, micros_of, unknown_parameter
 from epochal.sql.errors import RefusedError, only
-from epochal.sql.slices import check_name, columns_in, quoted, written
-
-SPARK = "spark."
-"""Options that begin so are handed to Spark's reader as they are, without this."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watermark:
-    """The event time column, and by how much rows may be out of order (microseconds)."""
-
-    column: str
-    delay: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table over a connector. ``columns`` are (name, Spark type) as stored, ``computed`` (name, Spark SQL)."""
-
-    name: str
-    columns: tuple[tuple[str, str], ...]
-    computed: tuple[tuple[str, str], ...]
-    watermark: Watermark | None
-    primary_key: tuple[str, ...]
-    connector_name: str
-    options: Mapping[str, str]
-
-    @property
-    def schema(self) -> str:
-        return ", ".join(f"{quoted(name)} {kind}" for name, kind in self.columns)
-
-    @property
-    def all_columns(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in (*self.columns, *self.computed))
-
-    def option(self, name: str, default: str = "") -> str:
-        return self.options.get(name, default)
-
-    def options_of(self, prefix: str) -> dict[str, str]:
-        """The options that begin with ``prefix``, without it."""
-        return {name.removeprefix(prefix): value for name, value in self.options.items() if name.startswith(prefix)}
+from epochal.sql.slices import check_name, columns_in, written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +22,7 @@ class Function:
     returns: str | None
 
 
-def read_table(create: exp.Create, parameters: Mapping[str, str]) -> Table:
+def read_table(create: exp.Create, parameters: Mapping[str, str]) -> DeclaredTable:
     schema = create.this
     name = schema.this if isinstance(schema, exp.Schema) else schema
     if create.expression is not None:
@@ -77,7 +39,7 @@ def read_table(create: exp.Create, parameters: Mapping[str, str]) -> Table:
     connector = options.pop("connector", "")
     if not connector:
         raise RefusedError(name, f"table {name.name} needs WITH ('connector' = '…', …): it says where its rows are")
-    return Table(
+    return DeclaredTable(
         name=name.name,
         columns=tuple(columns.items()),
         computed=tuple(_computed(parts, columns).items()),

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from epochal.connectors.declared_table import quoted
 from epochal.sql.context import Context, Path
 from epochal.sql.dialect import WindowCall, micros_of
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import Step
 from epochal.sql.relations import END, START, TIME, Relation, Scope, WindowSpec
-from epochal.sql.slices import quoted
 
 
 def group_window(call: WindowCall, relation: Relation, scope: Scope) -> WindowSpec:

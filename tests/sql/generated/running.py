@@ -17,9 +17,10 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from epochal import Pipeline, Stream
+from epochal.connectors.connector import Connector, Writes
+from epochal.connectors.declared_table import DeclaredTable
+from epochal.connectors.registry import CONNECTORS, AllConnectors
 from epochal.sql.build import build_sql
-from epochal.sql.connectors import CONNECTORS, Connector
-from epochal.sql.tables import Table
 from tests.runtime.streaming import FedJob, Rows, batches_of
 from tests.sql.generated.data import STREAMS, TABLES
 from tests.sql.generated.data import rows as rows_of
@@ -73,11 +74,13 @@ class Run:
         nothing.mkdir(exist_ok=True)
         p.parameters = {"nothing": str(nothing)}
         text = "\n".join([TABLES, *(query.statements("'connector' = 'collected'") for query in self.queries)])
-        with mock.patch.dict(CONNECTORS, {"collected": Connector(write=self._collect)}):
+        collected = Connector(name="collected", writes=Writes(table=self._collect))
+        with mock.patch.dict(CONNECTORS, {"collected": collected}):
             build_sql(p, text)
 
-    def _collect(self, stream: Stream, name: str, table: Table) -> None:
+    def _collect(self, stream: AllConnectors, name: str, table: DeclaredTable) -> None:
         """A sink whose rows remember their batch: of a result that changes the last ones count."""
+        assert isinstance(stream, Stream)
         stamped = stream.transform(f"{name}-stamp", lambda frame: frame.withColumn(BATCH, F.lit(len(self.job.fed))))
         self.job.collect(name, stamped)
 

@@ -1,0 +1,141 @@
+"""Rows to a web server, at least once: HTTP has no transaction to put an epoch into, so a server that must see each
+row once has to remember the keys that come with the requests."""
+
+import http.client
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, urlsplit
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from epochal.connectors.object_sink import ObjectSink
+from epochal.protocol.control import StorageConfig
+from epochal.runtime.dataflow.operator import OperatorContext
+from epochal.runtime.errors import PipelineError
+
+logger = logging.getLogger(__name__)
+
+KEY_HEADER = "Idempotency-Key"
+_LATER = (408, 425, 429)
+"""Answers beside those from 500 on that ask to come again."""
+LONGEST_WAIT = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpTarget:
+    """``headers`` and the URL's query may hold secrets: neither is ever told."""
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    rows_per_request: int = 500
+    timeout: float = 30.0
+    patience: float = 120.0
+
+    def __post_init__(self) -> None:
+        parts = self.parts
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise PipelineError(f"{self} is no address that rows can be posted to: give http://… or https://…")
+        if self.rows_per_request < 1:
+            raise PipelineError(f"rows_per_request is {self.rows_per_request}: give 1 or more")
+
+    @property
+    def parts(self) -> SplitResult:
+        return urlsplit(self.url)
+
+    def __str__(self) -> str:
+        host = f"{self.parts.hostname}:{self.parts.port}" if self.parts.port else self.parts.hostname
+        return f"{self.parts.scheme}://{host}{self.parts.path}"
+
+
+class HttpRefusedError(Exception):
+    """The server answers, and does not want the rows."""
+
+
+class _AgainError(Exception):
+    """Worth another try, ``after`` so many seconds if the server said so."""
+
+    def __init__(self, problem: str, after: float = 0.0) -> None:
+        super().__init__(problem)
+        self.after = after
+
+
+class HttpSink(ObjectSink):
+    """Posts an epoch's rows as JSON arrays, in parts that are the same whenever the epoch is committed.
+
+    Each request has the header ``Idempotency-Key: namespace/job/operator/epoch/part``. After a crash, or when an answer
+    was lost, a request comes again with the same key and the same body.
+    """
+
+    why_not_taken_back = "rows that were posted stay where they were sent"
+
+    def __init__(self, target: HttpTarget, storage: StorageConfig) -> None:
+        super().__init__(storage)
+        self._target = target
+
+    def open(self, ctx: OperatorContext) -> None:
+        logger.info("Sink %s posts rows at least once: requests may come again, with the same %s", ctx.name, KEY_HEADER)
+
+    def encode(self, frame: DataFrame) -> DataFrame:
+        return frame.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value"))
+
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
+        target = self._target
+        for number, part in enumerate(self._parts(objects)):
+            body = f"[{','.join(part)}]".encode()
+            key = f"{ctx.job.name}/{ctx.name}/{epoch}/{number}"
+            tries = Retrying(
+                retry=retry_if_exception_type(_AgainError),
+                stop=stop_after_delay(target.patience),
+                wait=_wait,
+                before_sleep=lambda state: logger.warning("Posting again: %s", _problem(state)),
+                reraise=True,
+            )
+            tries(self._post, key, body)
+
+    def _parts(self, objects: list[str]) -> Iterator[list[str]]:
+        part: list[str] = []
+        for batch in self.batches(objects):
+            for row in batch.column("value").to_pylist():
+                part.append(row)
+                if len(part) == self._target.rows_per_request:
+                    yield part
+                    part = []
+        if part:
+            yield part
+
+    def _post(self, key: str, body: bytes) -> None:
+        target, parts = self._target, self._target.parts
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        assert parts.hostname is not None
+        connection = kind(parts.hostname, parts.port, timeout=target.timeout)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        headers = {"Content-Type": "application/json", **target.headers, KEY_HEADER: key}
+        try:
+            connection.request("POST", path, body=body, headers=headers)
+            with connection.getresponse() as answer:
+                said = answer.read(500).decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise _AgainError(f"{target} does not answer: {type(error).__name__}: {error}") from error
+        finally:
+            connection.close()
+        if answer.status in _LATER or answer.status >= 500:
+            raise _AgainError(f"{target} answered {answer.status}", _seconds(answer.getheader("Retry-After")))
+        if not 200 <= answer.status < 300:
+            raise HttpRefusedError(f"{target} answered {answer.status} to {KEY_HEADER} {key}: {said!r}")
+
+
+def _seconds(after: str | None) -> float:
+    return min(float(after), LONGEST_WAIT) if after and after.isdigit() else 0.0
+
+
+def _problem(state: RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome else None
+
+
+def _wait(state: RetryCallState) -> float:
+    problem = _problem(state)
+    after = problem.after if isinstance(problem, _AgainError) else 0.0
+    return max(after, wait_random_exponential(multiplier=0.2, max=10.0)(state))

@@ -1,0 +1,114 @@
+"""Kafka topics as tables: which records, from where on, and how their values are read."""
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from epochal.connectors.connector import Option, Problem, one_of, whole_number
+from epochal.connectors.declared_table import SPARK, DeclaredTable
+from epochal.runtime.errors import PipelineError
+
+FORMATS = ("json", "avro", "protobuf", "text", "raw")
+RAW = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+"""The columns of a record as Spark gives it."""
+
+TOPICS = {"topic": "subscribe", "topic-pattern": "subscribePattern", "partitions": "assign"}
+"""Options that say which records are read, and what Spark calls them."""
+
+OPTIONS = {
+    "servers": Option("host:port, …", required=True),
+    "topic": Option("the topic, or several with commas where it is read"),
+    "topic-pattern": Option("read all topics whose names match this regular expression"),
+    "partitions": Option('read these partitions only: {"orders": [0, 1]}'),
+    "start": Option("earliest, latest or JSON of offsets; earliest"),
+    "start-time": Option("instead of start: the first records from this time on, such as 2026-01-01T00:00:00Z"),
+    "records-per-batch": Option("at most so many a micro-batch", whole_number),
+    "format": Option(f"{', '.join(FORMATS)}; json", one_of("is no format", *FORMATS)),
+    "avro-schema": Option("with the format avro: the schema that values were written by, as JSON"),
+    "protobuf-message": Option("with the format protobuf: the message's full name, such as shop.Order"),
+    "protobuf-descriptor": Option("with the format protobuf: the file that protoc --descriptor_set_out writes"),
+    "key": Option("the column that is a message's key, where it is written"),
+}
+
+SCHEMAS = {"avro-schema": "avro", "protobuf-message": "protobuf", "protobuf-descriptor": "protobuf"}
+"""Options that a format cannot do without, and that no other has."""
+
+
+def wrong_options(table: DeclaredTable) -> Problem | None:
+    """The first option that does not fit the others, and why."""
+    given = [name for name in TOPICS if table.options.get(name)]
+    if len(given) != 1:
+        said = f"not {' and '.join(given)}" if given else "to say which records"
+        return Problem(
+            (given[-1] if given else "connector"), f"give one of 'topic', 'topic-pattern' and 'partitions', {said}"
+        )
+    if "start" in table.options and "start-time" in table.options:
+        return Problem("start-time", "give 'start' or 'start-time', not both")
+    if "start-time" in table.options and _millis(table.options["start-time"]) is None:
+        return Problem(
+            "start-time", f"'start-time' is such as 2026-01-01T00:00:00Z, not {table.options['start-time']!r}"
+        )
+    form = table.option("format", "json")
+    for option, needed_by in SCHEMAS.items():
+        if form == needed_by and not table.options.get(option):
+            return Problem("format", f"the format {form!r} needs {option!r}: {OPTIONS[option].about}")
+        if form != needed_by and option in table.options:
+            return Problem(option, f"{option!r} is of the format {needed_by!r}, and the format here is {form!r}")
+    names = [name for name, _ in table.columns]
+    if form == "raw" and (unknown := [name for name in names if name not in RAW]):
+        return Problem("format", f"a raw record has no column {', '.join(unknown)}; it has {', '.join(RAW)}")
+    if form == "text" and len(names) > 1:
+        return Problem("format", f"the format 'text' gives one column, and here are {', '.join(names)}")
+    return None
+
+
+def read(spark: SparkSession, table: DeclaredTable) -> DataFrame:
+    """Rows are the records' values by their format, or the records themselves."""
+    which = next(name for name in TOPICS if table.options.get(name))
+    options = {"kafka.bootstrap.servers": table.options["servers"], TOPICS[which]: table.options[which]}
+    if "start-time" in table.options:
+        options["startingTimestamp"] = str(_millis(table.options["start-time"]))
+    else:
+        options["startingOffsets"] = table.option("start", "earliest")
+    if "records-per-batch" in table.options:
+        options["maxOffsetsPerTrigger"] = table.options["records-per-batch"]
+    form = table.option("format", "json")
+    if form == "raw":
+        options["includeHeaders"] = "true"
+    records = spark.readStream.format("kafka").options(**options, **table.options_of(SPARK)).load()
+    match form:
+        case "raw":
+            return records.select(*(F.col(name).cast(kind).alias(name) for name, kind in table.columns))
+        case "text":
+            return records.select(F.col("value").cast("string").alias(table.columns[0][0]))
+        case "avro":
+            row = from_avro("value", table.options["avro-schema"])
+        case "protobuf":
+            row = _from_protobuf(table)
+        case _:
+            row = F.from_json(F.col("value").cast("string"), table.schema)
+    columns = [F.col(f"__row.`{name}`").cast(kind).alias(name) for name, kind in table.columns]
+    return records.select(row.alias("__row")).select(*columns)
+
+
+def _from_protobuf(table: DeclaredTable) -> Column:
+    try:
+        from epochal.connectors.protobuf import from_protobuf
+    except ModuleNotFoundError as error:
+        raise PipelineError(
+            f"table {table.name}: the Python package 'protobuf' is not installed; driver and executors need it: "
+            "pip install 'epochal[protobuf]'"
+        ) from error
+    return from_protobuf("value", table.options["protobuf-message"], table.options["protobuf-descriptor"])
+
+
+def _millis(text: str) -> int | None:
+    """Since 1970; a time without a zone is UTC, as everywhere in a job."""
+    try:
+        moment = datetime.fromisoformat(text)
+        zoned = moment if moment.tzinfo else datetime.fromisoformat(f"{text}+00:00")
+    except ValueError:
+        return None
+    return round(zoned.timestamp() * 1000)

@@ -1,0 +1,41 @@
+"""The events of an auction site, made by Spark itself: see docs/nexmark.md."""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from epochal.connectors.connector import EXACTLY_ONCE, Connector, Option, Promise, Reads, one_of, whole_number
+from epochal.connectors.declared_table import DeclaredTable
+from epochal.connectors.nexmark.events import AUCTION, BID, CYCLE, PERSON, Nexmark, side_table
+from epochal.connectors.stream_end import StreamEnd
+
+__all__ = ["AUCTION", "BID", "CYCLE", "KINDS", "PERSON", "Nexmark", "NexmarkEvents", "side_table"]
+
+KINDS = ("person", "auction", "bid")
+
+
+def _read(spark: SparkSession, table: DeclaredTable) -> DataFrame:
+    nexmark = Nexmark(
+        seed=int(table.option("seed", "0")), events_per_second=int(table.option("events-per-second", "10000"))
+    )
+    kind = table.options["events"]
+    return nexmark.stream(spark).where(F.col(kind).isNotNull()).select(f"{kind}.*")
+
+
+class NexmarkEvents(StreamEnd):
+    _connector = Connector(
+        name="nexmark",
+        title="Nexmark",
+        reads=Reads(
+            table=_read,
+            promise=Promise(
+                guarantee=EXACTLY_ONCE,
+                how="events are a function of their number; the newest number is in the epoch",
+                tests=("nexmark/test_generator.py",),
+            ),
+        ),
+        options={
+            "events": Option(f"which ones: {', '.join(KINDS)}", one_of("are no events", *KINDS), required=True),
+            "events-per-second": Option("of all three kinds together; 10000", whole_number),
+            "seed": Option("another number is another site; 0", whole_number),
+        },
+    )

@@ -1,0 +1,25 @@
+"""Numbered rows at a steady rate, by Spark's own source: to try things out."""
+
+from pyspark.sql import DataFrame, SparkSession
+
+from epochal.connectors.connector import Connector, Option, Promise, Reads, whole_number
+from epochal.connectors.declared_table import SPARK, DeclaredTable
+from epochal.connectors.stream_end import StreamEnd
+
+
+def _read(spark: SparkSession, table: DeclaredTable) -> DataFrame:
+    reader = spark.readStream.format("rate").option("rowsPerSecond", table.option("rows-per-second", "1"))
+    return reader.options(**table.options_of(SPARK)).load()
+
+
+class Rate(StreamEnd):
+    _connector = Connector(
+        name="rate",
+        title="Rows at a steady rate",
+        reads=Reads(
+            table=_read,
+            columns=("timestamp", "value"),
+            promise=Promise(guarantee="exactly once", how="Spark's rate source; its position is in the epoch"),
+        ),
+        options={"rows-per-second": Option("how many; 1", whole_number)},
+    )

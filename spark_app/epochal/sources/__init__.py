@@ -1,1 +1,0 @@
-"""Sources of events that need no other system."""
