@@ -127,9 +127,9 @@ class Connector:
 
 
 SOURCE_OPTIONS: Mapping[str, Option] = {
-    "bounded": Option("true: read what is there now and end", true_or_false),
-    "max-ahead": Option("rows whose time is further ahead of the clock count as late; 1 hour", duration),
-    "idle-after": Option("a source that brings nothing for so long does not hold others back; 30 seconds", duration),
-    "trigger": Option("the time between micro-batches; as fast as they can be", duration),
+    "bounded": Option("true: read what is there now, then end; default false", true_or_false),
+    "max-ahead": Option("rows whose event time is further ahead of the clock count as late; default 1 hour", duration),
+    "idle-after": Option("without rows for this long it holds back no watermark; default 30 seconds", duration),
+    "trigger": Option("the time between micro-batches; default as short as possible", duration),
 }
 """What every source takes."""

@@ -20,7 +20,7 @@ class Console(StreamEnd):
             promise=Promise(guarantee="at least once", how="an epoch may be printed again after a crash"),
             taking_back=(TakingBack(how="what was printed stays"),),
         ),
-        options={"rows": Option("at most so many an epoch; 20", whole_number)},
+        options={"rows": Option("rows printed of each epoch; default 20", whole_number)},
     )
 
     def to_console(self, name: str, *, rows: int = 20) -> None:

@@ -44,9 +44,9 @@ class Files(StreamEnd):
             ),
         ),
         options={
-            "path": Option("the directory, or a pattern", required=True),
-            "format": Option(f"{', '.join(FORMATS)}; json", one_of("is no format", *FORMATS)),
-            "files-per-batch": Option("at most so many new files a micro-batch", whole_number),
-            "refresh": Option("where it is looked up: read it again so often, such as 10 minutes; never", duration),
+            "path": Option("a directory, or a pattern", required=True),
+            "format": Option(f"{', '.join(FORMATS)}; default json", one_of("is no format", *FORMATS)),
+            "files-per-batch": Option("the most new files in a micro-batch", whole_number),
+            "refresh": Option("for a lookup: time between two reads, such as 10 minutes; default never", duration),
         },
     )

@@ -36,10 +36,10 @@ class Http(StreamEnd):
             taking_back=(TakingBack(how="rows that were posted stay where they were sent"),),
         ),
         options={
-            "url": Option("where rows are posted", required=True),
-            "rows-per-request": Option("at most so many; 500", whole_number),
+            "url": Option("the address that rows are posted to", required=True),
+            "rows-per-request": Option("the most rows in a request; default 500", whole_number),
         },
-        prefixes={HEADER: "headers of each request"},
+        prefixes={HEADER: "a header of each request"},
     )
 
     def to_http(

@@ -35,8 +35,8 @@ class Iceberg(StreamEnd):
                 ),
             ),
         ),
-        options={"table": Option("namespace.table", required=True)},
-        prefixes={CATALOG: "properties of PyIceberg's `load_catalog`"},
+        options={"table": Option("the table, as namespace.table", required=True)},
+        prefixes={CATALOG: "any property of PyIceberg's `load_catalog`"},
         extra="iceberg",
     )
 

@@ -47,7 +47,7 @@ class Kafka(StreamEnd):
             taking_back=(TakingBack(how="records that were sent stay in their topic"),),
         ),
         options=records.OPTIONS,
-        prefixes={CLIENT: "options of librdkafka, where it is written"},
+        prefixes={CLIENT: "for a sink: any option of librdkafka"},
         wrong=records.wrong_options,
         extra="kafka",
         jars=("org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",),

@@ -18,18 +18,18 @@ TOPICS = {"topic": "subscribe", "topic-pattern": "subscribePattern", "partitions
 """Options that say which records are read, and what Spark calls them."""
 
 OPTIONS = {
-    "servers": Option("host:port, …", required=True),
-    "topic": Option("the topic, or several with commas where it is read"),
-    "topic-pattern": Option("read all topics whose names match this regular expression"),
-    "partitions": Option('read these partitions only: {"orders": [0, 1]}'),
-    "start": Option("earliest, latest or JSON of offsets; earliest"),
-    "start-time": Option("instead of start: the first records from this time on, such as 2026-01-01T00:00:00Z"),
-    "records-per-batch": Option("at most so many a micro-batch", whole_number),
-    "format": Option(f"{', '.join(FORMATS)}; json", one_of("is no format", *FORMATS)),
-    "avro-schema": Option("with the format avro: the schema that values were written by, as JSON"),
-    "protobuf-message": Option("with the format protobuf: the message's full name, such as shop.Order"),
-    "protobuf-descriptor": Option("with the format protobuf: the file that protoc --descriptor_set_out writes"),
-    "key": Option("the column that is a message's key, where it is written"),
+    "servers": Option("bootstrap servers, as host:port, separated by commas", required=True),
+    "topic": Option("the topic; for a source also several, separated by commas"),
+    "topic-pattern": Option("for a source: a regular expression of the topics to read"),
+    "partitions": Option('for a source: the partitions to read, such as {"orders": [0, 1]}'),
+    "start": Option("where a new job begins: earliest, latest or offsets as JSON; default earliest"),
+    "start-time": Option("instead of start: a time to begin at, such as 2026-01-01T00:00:00Z"),
+    "records-per-batch": Option("the most records in a micro-batch", whole_number),
+    "format": Option(f"{', '.join(FORMATS)}; default json", one_of("is no format", *FORMATS)),
+    "avro-schema": Option("the schema of Avro values, as JSON"),
+    "protobuf-message": Option("the full name of the Protobuf message, such as shop.Order"),
+    "protobuf-descriptor": Option("the Protobuf descriptor file, as protoc --descriptor_set_out writes it"),
+    "key": Option("for a sink: the column that becomes the record's key"),
 }
 
 SCHEMAS = {"avro-schema": "avro", "protobuf-message": "protobuf", "protobuf-descriptor": "protobuf"}

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.connectors.connector import EXACTLY_ONCE, Connector, Option, Promise, Reads, one_of, whole_number
+from epochal.connectors.connector import Connector, Option, Promise, Reads, one_of, whole_number
 from epochal.connectors.declared_table import DeclaredTable
 from epochal.connectors.nexmark.events import AUCTION, BID, CYCLE, PERSON, Nexmark, side_table
 from epochal.connectors.stream_end import StreamEnd
@@ -28,14 +28,14 @@ class NexmarkEvents(StreamEnd):
         reads=Reads(
             table=_read,
             promise=Promise(
-                guarantee=EXACTLY_ONCE,
-                how="events are a function of their number; the newest number is in the epoch",
+                guarantee="for trials and benchmarks",
+                how="the same events for the same seed",
                 tests=("nexmark/test_generator.py",),
             ),
         ),
         options={
-            "events": Option(f"which ones: {', '.join(KINDS)}", one_of("are no events", *KINDS), required=True),
-            "events-per-second": Option("of all three kinds together; 10000", whole_number),
-            "seed": Option("another number is another site; 0", whole_number),
+            "events": Option(f"which events: {', '.join(KINDS)}", one_of("are no events", *KINDS), required=True),
+            "events-per-second": Option("events of all three kinds in a second; default 10000", whole_number),
+            "seed": Option("the seed of the generator; default 0", whole_number),
         },
     )

@@ -36,9 +36,9 @@ class Parquet(StreamEnd):
             taking_back=(TakingBack(able=True, how="deletes the files of later epochs, newest first"),),
         ),
         options={
-            "path": Option("where the files go: s3://…, file://… or a path", required=True),
-            "endpoint": Option("of an S3 server other than the job's store"),
-            "region": Option("S3 region"),
+            "path": Option("the directory that files are written to: s3://…, file://… or a path", required=True),
+            "endpoint": Option("the S3 endpoint, if it is not that of the job's store"),
+            "region": Option("the S3 region, if it is not that of the job's store"),
         },
     )
 

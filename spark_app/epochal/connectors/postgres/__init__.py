@@ -44,8 +44,8 @@ class Postgres(StreamEnd):
             ),
         ),
         options={
-            "dsn": Option("such as postgresql://writer@db:5432/shop", required=True),
-            "table": Option("the table there", required=True),
+            "dsn": Option("the connection string, such as postgresql://writer@db:5432/shop", required=True),
+            "table": Option("the table that rows are written to", required=True),
         },
         extra="postgres",
     )

@@ -19,7 +19,7 @@ class Rate(StreamEnd):
         reads=Reads(
             table=_read,
             columns=("timestamp", "value"),
-            promise=Promise(guarantee="exactly once", how="Spark's rate source; its position is in the epoch"),
+            promise=Promise(guarantee="for trials", how="Spark's rate source"),
         ),
-        options={"rows-per-second": Option("how many; 1", whole_number)},
+        options={"rows-per-second": Option("rows in a second; default 1", whole_number)},
     )
