@@ -19,12 +19,12 @@ from epochal.protocol.store import StoreOptions, open_store
 @click.argument("uri")
 @click.option("--namespace", default="default", show_default=True, help="The job's namespace.")
 @click.option("--job", required=True, help="The job's name.")
-@click.option("--min-epoch", type=click.IntRange(min=1), required=True, help="The oldest epoch to keep.")
+@click.option("--min-epoch", type=click.IntRange(min=1), required=True, help="Oldest epoch to keep.")
 @store_options
 def cleanup(uri: str, namespace: str, job: str, min_epoch: int, options: StoreOptions) -> None:
-    """Delete from the store at URI what only epochs before --min-epoch need.
+    """Delete the data of epochs older than --min-epoch from the store at URI.
 
-    Savepoints keep all that they need. Stopped anywhere and run again, it ends in the same place. It refuses to delete
+    Keeps the data of savepoints. You can interrupt the command at any time and run it again. It refuses to delete
     anything unless an epoch from --min-epoch on can be restored.
     """
     try:

@@ -32,10 +32,10 @@ Graph = Mapping[str, Drawn]
 @click.option("--set", "parameters", multiple=True, metavar="KEY=VALUE", help="Set a pipeline parameter.")
 @click.option("--format", "how", type=click.Choice(FORMATS), default="tree", show_default=True)
 def explain(manifest: Path, parameters: tuple[str, ...], how: str) -> None:
-    """Draw the operators of the StreamingJob in MANIFEST: each sink, and below it what it is made from.
+    """Draw the operators of the StreamingJob in MANIFEST: each sink with its inputs below it.
 
-    Names are what state is kept by. SQL is planned without Spark; a Python pipeline is described on a local Spark, and
-    no source is started.
+    State belongs to the names shown here. SQL is planned without Spark. A Python pipeline is described on a local Spark
+    session; no source is started.
     """
     job = load_job(manifest, parameters)
     graph = _planned(job) if job.is_sql else _described(job)

@@ -45,7 +45,7 @@ def moment(micros: int) -> str:
 
 @click.command()
 @target_options
-@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="How many to show.")
+@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Number of epochs to show.")
 def checkpoints(target: Target, last: int) -> None:
     """List the epochs in the store, newest first.
 
@@ -77,7 +77,7 @@ def checkpoints(target: Target, last: int) -> None:
 @click.command()
 @target_options
 def status(target: Target) -> None:
-    """Show how a job that runs on this machine is doing.
+    """Show the status of a job that runs on this machine.
 
     TARGET is the job's manifest file.
     """
@@ -115,7 +115,9 @@ def _local(target: Target) -> JobDirectory:
 @click.command()
 @target_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("timeline.svg"), show_default=True)
-@click.option("--last", type=click.IntRange(min=1), default=10, show_default=True, help="How many checkpoints to draw.")
+@click.option(
+    "--last", type=click.IntRange(min=1), default=10, show_default=True, help="Number of checkpoints to draw."
+)
 def timeline(target: Target, output: Path, last: int) -> None:
     """Draw when each operator aligned, froze, wrote and committed its state, as an SVG.
 
@@ -131,10 +133,10 @@ def timeline(target: Target, output: Path, last: int) -> None:
 @click.command()
 @click.argument("manifest", type=click.Path(path_type=Path))
 def validate(manifest: Path) -> None:
-    """Check a job's MANIFEST by the same rules as a cluster, without one.
+    """Validate MANIFEST with the rules of a cluster, without one.
 
-    Fields that a cluster would drop in silence are errors here. A pipeline in SQL is planned, so that what cannot be
-    streamed is told with its place in the text.
+    Unknown fields, which a cluster drops silently, are errors here. SQL pipelines are planned as well: errors show their
+    line and column.
     """
     job = load_job(manifest)
     if job.is_sql:
@@ -145,15 +147,15 @@ def validate(manifest: Path) -> None:
 
 @click.group()
 def savepoint() -> None:
-    """Keep an epoch for as long as you want: cleanup never takes a savepoint."""
+    """Create, list and delete savepoints: epochs that cleanup never deletes."""
 
 
 @savepoint.command("create")
 @target_options
 @click.argument("name")
-@click.option("--epoch", type=click.IntRange(min=1), help="Which epoch; the newest if left out.")
+@click.option("--epoch", type=click.IntRange(min=1), help="Epoch to keep. Defaults to the latest.")
 def create_savepoint(target: Target, name: str, epoch: int | None) -> None:
-    """Make savepoint NAME of an epoch of TARGET."""
+    """Create savepoint NAME from an epoch of TARGET."""
     pinned = pin(target.store, target.paths, name, chosen(target, epoch).epoch)
     if isinstance(pinned, NotPinned):
         raise UserError(pinned.message)
@@ -164,7 +166,7 @@ def create_savepoint(target: Target, name: str, epoch: int | None) -> None:
 @target_options
 @click.argument("name")
 def delete_savepoint(target: Target, name: str) -> None:
-    """Delete savepoint NAME of TARGET. What only it needs goes with the next cleanup."""
+    """Delete savepoint NAME of TARGET. The next cleanup deletes its data."""
     if name not in list_savepoints(target.store, target.paths):
         raise UserError(f"there is no savepoint {name}")
     unpin(target.store, target.paths, name)

@@ -23,12 +23,14 @@ _FORMATS = ("table", "csv", "json")
 
 @click.command("inspect")
 @target_options
-@click.option("--epoch", type=click.IntRange(min=1), help="Which epoch; the newest if left out.")
-@click.option("--savepoint", help="A savepoint instead of an epoch.")
+@click.option("--epoch", type=click.IntRange(min=1), help="Epoch to read. Defaults to the latest.")
+@click.option("--savepoint", help="Savepoint to read instead of an epoch.")
 @click.option("--operator", help="Show a table of this operator.")
-@click.option("--table", "table_name", help="Which table; not needed if the operator has one.")
-@click.option("--sql", help='A query; tables are OPERATOR.TABLE, such as "SELECT count(*) FROM total.sums".')
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Rows to show without --sql.")
+@click.option("--table", "table_name", help="Table of the operator. Not needed if it has only one.")
+@click.option("--sql", help='SQL query over tables named OPERATOR.TABLE, such as "SELECT count(*) FROM total.sums".')
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of rows to show without --sql."
+)
 @click.option("--format", "how", type=click.Choice(_FORMATS), default="table", show_default=True)
 def inspect_state(
     target: Target,
@@ -40,10 +42,10 @@ def inspect_state(
     limit: int,
     how: str,
 ) -> None:
-    """Look at the state in an epoch.
+    """Show the state of an epoch.
 
-    TARGET is a job's manifest file or a store's URI. Alone it shows what the newest epoch holds; with --operator the
-    rows of a table; with --sql the answer to any query over all tables of that epoch.
+    TARGET is a job's manifest file or a store's URI. By default the command lists the tables of the
+    latest epoch. --operator shows the rows of a table, --sql the result of any query over the tables of that epoch.
 
     \b
     epochal inspect job.yaml

@@ -24,26 +24,29 @@ SHOWN_LOG_LINES = 20
 @click.command()
 @click.argument("manifest", type=click.Path(path_type=Path))
 @click.option(
-    "--set", "parameters", multiple=True, metavar="KEY=VALUE", help="Set a pipeline parameter; wins over the file."
+    "--set", "parameters", multiple=True, metavar="KEY=VALUE", help="Set a pipeline parameter. Overrides the manifest."
 )
 @click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=DEFAULT_STATE_DIR,
     show_default=True,
-    help="Where the record, logs and, unless the manifest names another store, the checkpoints are kept.",
+    help="Directory for the job's state and logs, and for checkpoints if the manifest names no store.",
 )
 @click.option(
-    "--until-epoch", type=click.IntRange(min=1), metavar="N", help="Checkpoint and stop once epoch N is there."
+    "--until-epoch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop with a last checkpoint once epoch N has completed.",
 )
 @click.option(
     "--repeat-committed-output",
     "repeat",
     is_flag=True,
-    help="When going back, let rows come a second time that a sink cannot take back: as "
+    help="When a restore skips committed output that a sink cannot remove, write it a second time, like "
     "spec.restore.onCommittedOutput: Repeat.",
 )
-@click.option("--plain", is_flag=True, help="Plain lines instead of the live picture, also in a terminal.")
+@click.option("--plain", is_flag=True, help="Print plain lines instead of the live view, even in a terminal.")
 def run(
     manifest: Path,
     parameters: tuple[str, ...],
@@ -54,17 +57,17 @@ def run(
 ) -> None:
     """Run the StreamingJob in MANIFEST on this machine.
 
-    The same manifest, checks and checkpoint timer as in a cluster; driver and cleanups are processes here. Started
-    again, it goes on from the newest epoch. An edit of the file's checkpoint section applies at once.
+    Uses the same manifest, validation and checkpoint timer as a cluster; the driver and cleanups are local processes.
+    If you run it again, the job resumes from its latest epoch. Edits of spec.checkpoint apply immediately.
 
     \b
-    Ctrl-C or SIGTERM   last checkpoint, then stop; once more: end at once
+    Ctrl-C or SIGTERM   take a last checkpoint and stop; a second Ctrl-C stops immediately
     \b
     Exit codes
       0    stopped with a last checkpoint, or every source has ended
-      1    the job failed, or waits for a choice: see the last lines of its log
-      2    something to be put right first: the manifest, an option, the store
-      130  ended at once by a second Ctrl-C
+      1    the job failed or needs your decision: see the last lines of its log
+      2    invalid manifest, option or store
+      130  stopped immediately by a second Ctrl-C
     """
     wishes = Wishes()
     with listening(wishes):

@@ -28,7 +28,7 @@ class Target:
 def store_options(command: _F) -> _F:
     """Adds ``--endpoint`` and ``--region`` and gives the command ``options``."""
 
-    @click.option("--endpoint", help="URL of an S3 server other than AWS.")
+    @click.option("--endpoint", help="URL of an S3-compatible server. Leave it out for AWS.")
     @click.option("--region", help="S3 region.")
     @functools.wraps(command)
     def wrapped(*args: Any, endpoint: str | None, region: str | None, **kwargs: Any) -> Any:
@@ -41,14 +41,14 @@ def target_options(command: _F) -> _F:
     """Adds the argument TARGET and what goes with it, and gives the command ``target``."""
 
     @click.argument("target", metavar="TARGET")
-    @click.option("--namespace", default="default", show_default=True, help="The job's namespace, if TARGET is a URI.")
-    @click.option("--job", help="The job's name, if TARGET is a URI; not needed if the store holds one job.")
+    @click.option("--namespace", default="default", show_default=True, help="Namespace of the job, if TARGET is a URI.")
+    @click.option("--job", help="Name of the job, if TARGET is a URI. Not needed if the store has only one job.")
     @click.option(
         "--state-dir",
         type=click.Path(path_type=Path, file_okay=False),
         default=DEFAULT_STATE_DIR,
         show_default=True,
-        help="As given to `epochal run`.",
+        help="The --state-dir of `epochal run`.",
     )
     @store_options
     @functools.wraps(command)
