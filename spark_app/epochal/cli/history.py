@@ -45,7 +45,7 @@ def moment(micros: int) -> str:
 
 @click.command()
 @target_options
-@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Number of epochs to show.")
+@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Epochs to show.")
 def checkpoints(target: Target, last: int) -> None:
     """List the epochs in the store, newest first.
 
@@ -115,9 +115,7 @@ def _local(target: Target) -> JobDirectory:
 @click.command()
 @target_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("timeline.svg"), show_default=True)
-@click.option(
-    "--last", type=click.IntRange(min=1), default=10, show_default=True, help="Number of checkpoints to draw."
-)
+@click.option("--last", type=click.IntRange(min=1), default=10, show_default=True, help="Checkpoints to draw.")
 def timeline(target: Target, output: Path, last: int) -> None:
     """Draw when each operator aligned, froze, wrote and committed its state, as an SVG.
 
@@ -135,8 +133,8 @@ def timeline(target: Target, output: Path, last: int) -> None:
 def validate(manifest: Path) -> None:
     """Validate MANIFEST with the rules of a cluster, without one.
 
-    Unknown fields, which a cluster drops silently, are errors here. SQL pipelines are planned as well: errors show their
-    line and column.
+    Unknown fields, which a cluster drops silently, are errors here. SQL pipelines are planned as well; errors show
+    their line and column.
     """
     job = load_job(manifest)
     if job.is_sql:

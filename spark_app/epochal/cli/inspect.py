@@ -28,9 +28,7 @@ _FORMATS = ("table", "csv", "json")
 @click.option("--operator", help="Show a table of this operator.")
 @click.option("--table", "table_name", help="Table of the operator. Not needed if it has only one.")
 @click.option("--sql", help='SQL query over tables named OPERATOR.TABLE, such as "SELECT count(*) FROM total.sums".')
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of rows to show without --sql."
-)
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Rows to show without --sql.")
 @click.option("--format", "how", type=click.Choice(_FORMATS), default="table", show_default=True)
 def inspect_state(
     target: Target,

@@ -37,7 +37,7 @@ SHOWN_LOG_LINES = 20
     "--until-epoch",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Stop with a last checkpoint once epoch N has completed.",
+    help="Stop with a last checkpoint after epoch N.",
 )
 @click.option(
     "--repeat-committed-output",
