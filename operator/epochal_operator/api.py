@@ -22,11 +22,12 @@ READ_TIMEOUT = 15.0
 
 
 class ApiError(Exception):
-    """The API server did not do what was asked. ``code`` is None if it did not answer at all."""
+    """The API server did not do what was asked. ``code`` is None if it did not answer at all; ``said`` are its own
+    words, ``reason`` its word for it."""
 
-    def __init__(self, message: str, code: int | None = None) -> None:
+    def __init__(self, message: str, code: int | None = None, *, said: str = "", reason: str = "") -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.said, self.reason = code, said or message, reason
 
 
 class NotFoundError(ApiError):
@@ -96,28 +97,36 @@ class Api:
     def get(self, kind: str, namespace: str, name: str) -> JsonObject:
         return self._json("GET", kind, path(kind, namespace, name))
 
-    def list(self, kind: str, namespace: str | None, *, selector: str = "") -> JsonObject:
+    def list(self, kind: str, namespace: str | None, *, selector: str = "", name: str = "") -> JsonObject:
         query = {"labelSelector": selector} if selector else {}
+        query |= {"fieldSelector": f"metadata.name={name}"} if name else {}
         return self._json("GET", kind, path(kind, namespace), query=query)
 
     def create(self, kind: str, namespace: str, body: Mapping[str, Any]) -> JsonObject:
         return self._json("POST", kind, path(kind, namespace), body=body)
 
+    def create_dry(self, kind: str, namespace: str, body: Mapping[str, Any]) -> None:
+        """See whether it would be taken; nothing is made."""
+        self._json("POST", kind, path(kind, namespace), query={"dryRun": "All"}, body=body)
+
     def replace(self, kind: str, namespace: str, name: str, body: Mapping[str, Any]) -> JsonObject:
         """Write all but the status; :class:`ConflictError` if it is not at the body's resourceVersion any more."""
-        return self._json("PUT", kind, path(kind, namespace, name), body=body)
+        return self._json("PUT", kind, path(kind, namespace, name), body=_at_a_version(body))
 
     def replace_status(self, kind: str, namespace: str, name: str, body: Mapping[str, Any]) -> JsonObject:
         """Write the status; :class:`ConflictError` if the object is not at the body's resourceVersion any more."""
-        return self._json("PUT", kind, path(kind, namespace, name, "status"), body=body)
+        return self._json("PUT", kind, path(kind, namespace, name, "status"), body=_at_a_version(body))
 
-    def delete(self, kind: str, namespace: str, name: str, *, grace: int | None = None, uid: str | None = None) -> None:
+    def delete(self, kind: str, namespace: str, name: str, *, uid: str, grace: int | None = None) -> None:
         """Delete it and, in the background, what it owns. That it is gone already is fine."""
-        options: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        options: JsonObject = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": uid},
+        }
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
         try:
             self._json("DELETE", kind, path(kind, namespace, name), body=options)
         except NotFoundError:
@@ -147,7 +156,7 @@ class Api:
                     event: JsonObject = json.loads(line)
                     if event["type"] == "ERROR":
                         status = event["object"]
-                        raise _error(int(status.get("code", 500)), str(status.get("message", "")))
+                        raise _error(int(status.get("code", 500)), "", str(status.get("message", "")))
                     yield event
         except urllib3.exceptions.HTTPError as error:
             raise ApiError(f"the watch of {kind} broke: {error}") from error
@@ -196,7 +205,7 @@ class Api:
             raise
         self._on_request(method, kind, str(response.status))
         if response.status >= HTTPStatus.BAD_REQUEST:
-            raise _error(response.status, f"{method} {where}: {_message(_body(response))}")
+            raise _error(response.status, f"{method} {where}: ", *_status(_body(response)))
         return response
 
     def _request(
@@ -232,8 +241,15 @@ def path(kind: str, namespace: str | None, name: str | None = None, below: str |
     return "/".join(parts)
 
 
-def _error(code: int, message: str) -> ApiError:
-    return _ERRORS.get(code, ApiError)(message, code)
+def _at_a_version(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Whoever replaces something says what it was when it was read."""
+    if not body["metadata"].get("resourceVersion"):
+        raise ValueError(f"{body.get('kind')} is to be replaced, and has no resourceVersion")
+    return body
+
+
+def _error(code: int, where: str, message: str, reason: str = "") -> ApiError:
+    return _ERRORS.get(code, ApiError)(where + message, code, said=message, reason=reason)
 
 
 def _body(response: Any) -> bytes:
@@ -244,8 +260,10 @@ def _body(response: Any) -> bytes:
         return b""
 
 
-def _message(data: bytes) -> str:
+def _status(data: bytes) -> tuple[str, str]:
+    """Message and reason."""
     try:
-        return str(json.loads(data)["message"])
-    except (ValueError, KeyError, TypeError):
-        return data[:200].decode("utf-8", "replace")
+        status = json.loads(data)
+        return str(status["message"]), str(status.get("reason") or "")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return data[:200].decode("utf-8", "replace"), ""

@@ -19,6 +19,7 @@ from epochal.control.lifecycle import (
     restore_config,
 )
 from epochal.control.reconcile import Reconciler, Tick
+from epochal.control.refusal import Refusal, RefusedError, refused_again
 from epochal.control.schema import ManifestError
 from epochal.protocol.decision import NoCleanup, Nothing, Seconds
 from epochal.protocol.errors import MissingBucketError, StoreError
@@ -30,7 +31,7 @@ from epochal_operator.kubernetes.dependents import BadTokenError
 from epochal_operator.kubernetes.manifests import resources
 from epochal_operator.kubernetes.spec_reader import SpecReader, revision_in_use
 from epochal_operator.kubernetes.watch_cache import version_of
-from epochal_operator.names import PLURAL
+from epochal_operator.names import PLURAL, Role, labels
 from epochal_operator.reporting.metrics import JobKey, Metrics
 from epochal_operator.reporting.status import with_blocked
 from epochal_operator.reporting.timestamps import parse_timestamp
@@ -62,6 +63,7 @@ class _Job:
     waiting: str = ""
     store_down: bool = False
     bucket_missing: bool = False
+    repairs: Refusal | None = None
     quiet_until: Seconds = 0.0
     quiet_mark: tuple[object, ...] = ()
 
@@ -119,13 +121,13 @@ class Controller:
         with job.lock:
             try:
                 fresh = self._cluster.api.get(PLURAL, namespace, name)
+                if revision_in_use(fresh) is None and not self._has_driver(namespace, name):
+                    return True, []
             except NotFoundError:
                 return True, []
             except ApiError as error:
                 logger.warning("Job %s/%s cannot be read: %s", namespace, name, error)
                 return False, []
-            if revision_in_use(fresh) is None and not self._has_driver(namespace, name):
-                return True, []
             since = parse_timestamp(fresh["metadata"]["deletionTimestamp"])
             if self._cluster.clock() - since > self._deletion_timeout:
                 return self._force_deletion(job, fresh)
@@ -197,18 +199,18 @@ class Controller:
         assert job.reconciler is not None
         tick = job.reconciler.tick(spec, self._cluster.clock())
         job.store_down = False
-        backend.end_leftovers(tick.step.job)
         events.extend(events_of(tick))
         events.extend(self._waiting_event(job, tick))
         if tick.before and outdated(spec, tick.before) and _asked_to_stop(tick):
             message = "the spec has changed: stopping the driver to start one with the new spec"
             events.append(Event(EventReason.SPEC_CHANGED, message))
-        events.extend(self._repair(backend, spec, tick))
+        events.extend(self._repair(job, backend, spec, tick))
         namespace, name = _key(backend.body)
         for event in events:
             level = logging.INFO if event.type == "Normal" else logging.WARNING
             fields = {"reason": event.reason, "namespace": namespace, "job": name}
             logger.log(level, "Job %s/%s: %s", namespace, name, event.message, extra=fields)
+        backend.end_leftovers(tick.step.job)
         return tick
 
     def _quiet_until(self, spec: JobSpec, tick: Tick) -> Seconds:
@@ -224,15 +226,24 @@ class Controller:
 
     # --- what was not decided but must be done ------------------------------------------------------------------------
 
-    def _repair(self, backend: KubernetesBackend, spec: JobSpec, tick: Tick) -> list[Event]:
-        """Make again what somebody has deleted while a driver needs it."""
+    def _repair(self, job: _Job, backend: KubernetesBackend, spec: JobSpec, tick: Tick) -> list[Event]:
+        """Make again what somebody has deleted while a driver needs it. If that is refused, it is tried again after
+        pauses that grow; the driver goes on meanwhile."""
         record, found = tick.step.job, tick.seen.driver
         if not isinstance(found, DriverUp) or found.generation != record.checkpoints.generation:
             return []
         if outdated(spec, record):
             return []  # it is about to be replaced
-        owner = resources.owner(backend.body)
-        made = backend.belongings.repaired(spec, owner, found.generation, restore_config(spec, record))
+        owner, now, before = resources.owner(backend.body), self._cluster.clock(), job.repairs
+        if before is not None and before.waits(spec, now):
+            return []
+        try:
+            made = backend.belongings.repaired(spec, owner, found.generation, restore_config(spec, record))
+        except RefusedError as error:
+            self._metrics.on_refused(_key(backend.body), error.refused.resource)
+            job.repairs = refused_again(before, error.refused, spec, now, seed=spec.uid)
+            return [] if before else [Event(EventReason.FAILED_CREATE, str(error))]
+        job.repairs = None
         return [Event(EventReason.REPAIRED, f"{what} was gone and is there again") for what in made]
 
     def _waiting_event(self, job: _Job, tick: Tick) -> list[Event]:
@@ -280,10 +291,14 @@ class Controller:
             # Only the store can tell whether the newest epoch's output is committed.
             return job.bucket_missing
         record = tick.step.job
-        if record.phase in AT_REST or (record.phase in HALTED and not record.committing):
-            backend.end_cleanup()
-            return True
-        return False
+        if record.phase not in AT_REST and (record.phase not in HALTED or record.committing):
+            return False
+        try:
+            backend.end_cleanup(backend.unchanged())
+        except ApiError as error:
+            logger.warning("Job %s/%s: %s", *_key(backend.body), error)
+            return False
+        return True
 
     def _force_deletion(self, job: _Job, body: JsonObject) -> tuple[bool, list[Event]]:
         if job.backend is None:
@@ -295,8 +310,9 @@ class Controller:
         why = f"; {record.message}" if record and record.message else ""
         message = f"deleted without a last checkpoint: it did not stop within {self._deletion_timeout:.0f} s{why}"
         try:
-            job.backend.kill_driver()
-            job.backend.end_cleanup()
+            permit = job.backend.unchanged()
+            job.backend.kill_driver(permit)
+            job.backend.end_cleanup(permit)
         except ApiError as error:
             logger.warning("Job %s/%s: %s", *_key(body), error)
             return False, []
@@ -311,7 +327,9 @@ class Controller:
             return self._jobs[uid]
 
     def _has_driver(self, namespace: str, name: str) -> bool:
-        pods = self._cluster.watched.kind("pods", namespace).of_job(namespace, name)
+        """Asked of the API server: without a driver, nothing would be left of the job."""
+        selector = ",".join(f"{key}={value}" for key, value in labels(name, Role.DRIVER).items())
+        pods = self._cluster.api.list("pods", namespace, selector=selector).get("items") or []
         return any(pod_state.is_driver(pod) and pod_state.ended(pod) is None for pod in pods)
 
 

@@ -173,8 +173,8 @@ def test_without_a_lease_right_nobody_leads(world: World) -> None:
             namespace = namespace_of(right)
             options = (f"--namespaces={namespace}", "--lease=epochal", f"--lease-namespace={namespace}")
             operators.enter_context(world.operator(namespace, *options))
-        # The library that elects says no more than that it was forbidden.
         for right in LEASE:
             log = world.directory / f"{namespace_of(right)}.log"
-            wait_until(lambda log=log: "Forbidden" in said(log), seconds=40)
+            refusal = right.refusal(namespace_of(right))
+            wait_until(lambda log=log, refusal=refusal: refusal in said(log), seconds=40)
             assert "cannot list" not in said(log)

@@ -1,5 +1,6 @@
 """Fixtures of the tests that run the operator against a real API server."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,9 +8,13 @@ import pytest
 
 from cluster.control_plane import ControlPlane
 from epochal_operator.api import Api
+from epochal_operator.controller import Controller
+from epochal_operator.kubernetes.backend import Cluster
+from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import PLURAL
+from epochal_operator.reporting.metrics import Metrics
 from tests.operator.fake_kubelet import FakeKubelet
-from tests.operator.harness import Bench, OperatorProcess, install_crd, load_api
+from tests.operator.harness import Bench, OperatorProcess, Rounds, install_crd, load_api
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +37,22 @@ def bench(api: Api, kubelet: FakeKubelet, tmp_path: Path) -> Iterator[Bench]:
     yield bench
     # Jobs that go on would take their share of the machine from the tests that follow.
     for name in bench.names(PLURAL):
-        api.delete(PLURAL, bench.namespace, name)
+        bench.delete(PLURAL, name)
+
+
+@pytest.fixture
+def rounds(api: Api, bench: Bench) -> Iterator[Rounds]:
+    metrics = Metrics()
+    watched = Watched(api, [bench.namespace])
+    watched.start()
+    rounds: Rounds
+    cluster = Cluster(
+        api=api, watched=watched, clock=lambda: time.time() + rounds.ahead, driver_timeout=0.5, heartbeat=0.3
+    )
+    controller = Controller(cluster, metrics, deletion_timeout=100.0)
+    rounds = Rounds(bench, controller, metrics)
+    yield rounds
+    watched.stop()
 
 
 @pytest.fixture(scope="module")

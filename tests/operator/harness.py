@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,9 @@ from epochal.control.schema import load_crd
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import Store, open_store
 from epochal_operator.api import Api, ApiError, JsonObject, NotFoundError, path
+from epochal_operator.controller import Controller
 from epochal_operator.names import PLURAL
+from epochal_operator.reporting.metrics import Metrics
 from tests.operator.fake_kubelet import wait_until
 from tests.support.fake_driver import stretches
 
@@ -111,6 +115,12 @@ class Bench:
     def objects(self, kind: str) -> list[JsonObject]:
         return list(self.api.list(kind, self.namespace).get("items") or [])
 
+    def delete(self, kind: str, name: str, *, grace: int | None = None) -> None:
+        """As a person would: whatever has that name now."""
+        with suppress(NotFoundError):
+            found = self.api.get(kind, self.namespace, name)
+            self.api.delete(kind, self.namespace, name, uid=found["metadata"]["uid"], grace=grace)
+
     def names(self, kind: str) -> list[str]:
         return [item["metadata"]["name"] for item in self.objects(kind)]
 
@@ -147,7 +157,7 @@ class JobHandle:
         patch(self.bench.api, path(PLURAL, self.bench.namespace, self.name), body)
 
     def delete(self) -> None:
-        self.bench.api.delete(PLURAL, self.bench.namespace, self.name)
+        self.bench.delete(PLURAL, self.name)
 
     def exists(self) -> bool:
         try:
@@ -198,6 +208,41 @@ class JobHandle:
             assert begin == end, f"lost or doubled at {end}: {stretches(self.bench.output)}"
             end = until
         assert end > 0
+
+
+@dataclass
+class Rounds:
+    """Of one controller in this process, whose clock can be set."""
+
+    bench: Bench
+    controller: Controller
+    metrics: Metrics
+    ahead: float = 0.0
+    """How far the clock is ahead of the real one."""
+
+    def until(self, job: JobHandle, what: Callable[[JsonObject], object], *, seconds: float = 60.0) -> list[str]:
+        """Rounds until the status is as asked for; the reasons of all events."""
+        reasons: list[str] = []
+        end = time.monotonic() + seconds
+        while True:
+            body = job.get()
+            if what(body.get("status") or {}):
+                return reasons
+            assert time.monotonic() < end, body.get("status")
+            reasons += [event.reason for event in self.controller.tick(body)]
+            time.sleep(0.05)
+
+    def delete(self, job: JobHandle, *, seconds: float = 60.0) -> list[str]:
+        reasons: list[str] = []
+        body = job.get()
+        end = time.monotonic() + seconds
+        while True:
+            gone, events = self.controller.delete_step(body)
+            reasons += [event.reason for event in events]
+            if gone:
+                return reasons
+            assert time.monotonic() < end
+            time.sleep(0.05)
 
 
 class OperatorProcess:

@@ -86,8 +86,8 @@ def test_missing_credentials_are_named(bench: Bench) -> None:
 def test_a_deleted_service_and_configuration_come_back(bench: Bench) -> None:
     job = bench.apply()
     job.wait_phase("Running")
-    bench.api.delete("services", bench.namespace, "job-driver")
-    bench.api.delete("configmaps", bench.namespace, "job-driver-1")
+    bench.delete("services", "job-driver")
+    bench.delete("configmaps", "job-driver-1")
     wait_until(lambda: "job-driver" in bench.names("services"))
     wait_until(lambda: "job-driver-1" in bench.names("configmaps"))
     assert job.status["generation"] == 1
@@ -97,7 +97,7 @@ def test_a_deleted_service_and_configuration_come_back(bench: Bench) -> None:
 def test_a_pod_that_waits_for_a_deleted_secret_gets_it_again(bench: Bench, kubelet: FakeKubelet) -> None:
     job = bench.apply(script={"starting": 0.5})
     job.wait_phase("Running")
-    bench.api.delete("secrets", bench.namespace, "job-token")
+    bench.delete("secrets", "job-token")
     kubelet.crash(bench.namespace, "job-driver-1")
     job.wait(lambda status: status["generation"] == 2 and status["phase"] == "Running")
     assert "job-token" in bench.names("secrets")

@@ -104,7 +104,7 @@ def test_a_job_whose_driver_cannot_start_stops_at_once(bench: Bench) -> None:
 def test_a_deleted_driver_pod_is_replaced(bench: Bench) -> None:
     job = bench.apply()
     job.wait_epoch(2)
-    bench.api.delete("pods", bench.namespace, "job-driver-1")
+    bench.delete("pods", "job-driver-1")
     status = job.wait(lambda status: status["generation"] == 2 and status["phase"] == "Running")
     job.wait_epoch(status["epoch"] + 2)
     job.assert_exactly_once()

@@ -279,7 +279,7 @@ def test_a_standby_whose_lease_is_deleted_does_not_lead_beside_the_leader(pair: 
     job.wait_epoch(1)
     leader = pair.leader()
     for _ in range(3):
-        api.delete(KIND, bench.namespace, "epochal")
+        bench.delete(KIND, "epochal")
         job.wait_epoch(job.status["epoch"] + 2)
     assert pair.leader() is leader
     assert not pair.ends()

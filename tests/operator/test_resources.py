@@ -8,7 +8,7 @@ import pytest
 
 from epochal.control.job import ConfigMapKey, JobSpec, PipelineSpec, ProcessSpec, StorageSpec
 from epochal.protocol.control import DriverConfig, RestoreConfig, StorageConfig
-from epochal.protocol.decision import CleanupExists, CleanupFailed, CleanupSucceeded, NoCleanup
+from epochal.protocol.decision import CleanupExists, CleanupFailed, CleanupRefused, CleanupSucceeded, NoCleanup
 from epochal.protocol.epochs import Epoch, Generation
 from epochal_operator.api import JsonObject
 from epochal_operator.kubernetes import pod_state
@@ -22,6 +22,7 @@ from epochal_operator.kubernetes.manifests.resources import (
     revision,
 )
 from epochal_operator.kubernetes.manifests.spark_conf import pod_memory, spark_conf
+from epochal_operator.reporting.timestamps import parse_timestamp
 
 SPEC = JobSpec(
     namespace="shop",
@@ -272,15 +273,20 @@ def test_what_a_pod_waits_for(status: JsonObject, waiting: str) -> None:
 
 def test_what_became_of_a_cleanup() -> None:
     def job(*conditions: JsonObject) -> list[JsonObject]:
-        return [{"metadata": {"name": "c"}, "status": {"conditions": list(conditions)}}]
+        metadata = {"name": "c", "creationTimestamp": "2026-11-18T12:00:00Z"}
+        return [{"metadata": metadata, "status": {"conditions": list(conditions)}}]
+
+    made = parse_timestamp("2026-11-18T12:00:00Z")
 
     failed = {"type": "Failed", "status": "True", "message": "Job has reached the specified backoff limit"}
     said = pod_with({"phase": "Failed", **terminated("cleanup", exitCode=1, message="bucket is gone")}, "cleanup")
-    assert cleanup_state([], []) == NoCleanup()
-    assert cleanup_state(job(), []) == CleanupExists()
-    assert cleanup_state(job({"type": "Complete", "status": "True"}), []) == CleanupSucceeded()
-    assert cleanup_state(job(failed), [said]) == CleanupFailed("bucket is gone")
-    assert cleanup_state(job(failed), []) == CleanupFailed("Job has reached the specified backoff limit")
+    assert cleanup_state([], [], made) == NoCleanup()
+    assert cleanup_state(job(), [], made + 19) == CleanupExists()
+    assert cleanup_state(job({"type": "Complete", "status": "True"}), [], made) == CleanupSucceeded()
+    assert cleanup_state(job(failed), [said], made) == CleanupFailed("bucket is gone")
+    assert cleanup_state(job(failed), [], made) == CleanupFailed("Job has reached the specified backoff limit")
+    assert isinstance(cleanup_state(job(), [], made + 21), CleanupRefused), "its pod is refused"
+    assert cleanup_state(job(), [pod_with({"phase": "Pending"}, "cleanup")], made + 100) == CleanupExists()
 
 
 def test_a_cleanup_is_told_where_and_up_to_what() -> None:

@@ -23,7 +23,7 @@ class ScriptedApi(Api):
         self.asked: list[str] = []
         self.open = threading.Event()
 
-    def list(self, kind: str, namespace: str | None, *, selector: str = "") -> JsonObject:
+    def list(self, kind: str, namespace: str | None, *, selector: str = "", name: str = "") -> JsonObject:
         self.asked.append("list")
         version, items = self.lists.pop(0)
         return {"metadata": {"resourceVersion": str(version)}, "items": items}

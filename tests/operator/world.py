@@ -11,7 +11,9 @@ import msgspec
 from epochal.control.driver_client import DriverClient, DriverRefused, DriverUnreachable
 from epochal.control.job import JobSpec
 from epochal.control.lifecycle import TRANSITIONS, DriverAbsent, DriverEnded, JobPhase, JobRecord
+from epochal.control.permit import Permit
 from epochal.control.reconcile import DriverAlive, Reconciler, Tick
+from epochal.control.refusal import Refused, RefusedError
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
     EXIT_FAILED,
@@ -224,6 +226,10 @@ class World:
     posted: list[tuple[Epoch, Generation]] = field(default_factory=list)
     hanging: set[Epoch] = field(default_factory=set)
     exit_at_start: int | None = None
+    refuses: str = ""
+    """What the place says to whoever wants to start something; empty if it takes everything."""
+    tries: list[tuple[float, Generation]] = field(default_factory=list)
+    """When a driver was refused, and of which generation."""
     sink_fails: bool = False
     stuck: set[Epoch] = field(default_factory=set)
     """Epochs whose commit never ends."""
@@ -260,9 +266,13 @@ class World:
     def load(self) -> JobRecord | None:
         return msgspec.json.decode(self.disk, type=JobRecord) if self.disk else None
 
-    def write_ahead(self, tick: Tick) -> None:
+    def write_ahead(self, tick: Tick) -> Permit | None:
+        if not tick.changed and not tick.step.acts:
+            return None
+        seen = tuple(driver for driver in self.drivers.values() if driver.alive)
         if tick.changed:
             self.store(tick.step.job)
+        return Permit(drivers=seen)
 
     def store(self, job: JobRecord) -> None:
         before = self.load()
@@ -290,7 +300,10 @@ class World:
         generation = job.checkpoints.generation
         return DriverEnded(generation=generation, code=self.drivers[generation].code, message="said so")
 
-    def start_driver(self, generation: Generation, restore: RestoreConfig) -> None:
+    def start_driver(self, permit: Permit, generation: Generation, restore: RestoreConfig) -> None:
+        if self.refuses:
+            self.tries.append((self.now, generation))
+            raise RefusedError(Refused("pods", self.refuses))
         with self.around("start"):
             assert not any(driver.alive for driver in self.drivers.values()), "two drivers at once"
             assert generation not in self.drivers, "a generation was used twice"
@@ -298,11 +311,10 @@ class World:
             if self.exit_at_start is not None:
                 self.drivers[generation].end(self.exit_at_start)
 
-    def end_driver(self) -> None:
+    def end_driver(self, permit: Permit) -> None:
         with self.around("end"):
-            for driver in self.drivers.values():
-                if driver.alive:
-                    driver.end(None)
+            for driver in permit.drivers:
+                driver.end(None)
 
     def cleanup(self) -> CleanupState:
         if self.cleanup_left is None:
@@ -310,11 +322,13 @@ class World:
         self.cleanup_left -= 1
         return CleanupExists() if self.cleanup_left > 0 else CleanupSucceeded()
 
-    def start_cleanup(self, min_epoch: Epoch) -> None:
+    def start_cleanup(self, permit: Permit, min_epoch: Epoch) -> None:
+        if self.refuses:
+            raise RefusedError(Refused("jobs", self.refuses))
         with self.around("cleanup"):
             self.cleanup_left = 3
 
-    def end_cleanup(self) -> None:
+    def end_cleanup(self, permit: Permit) -> None:
         with self.around("end of cleanup"):
             self.cleanup_left = None
 

@@ -9,15 +9,17 @@ from typing import Any
 from epochal.control.driver_client import DriverClient, RememberingDriver
 from epochal.control.job import JobSpec
 from epochal.control.lifecycle import DriverAbsent, DriverEnded, JobPhase, JobRecord
+from epochal.control.permit import Permit
 from epochal.control.reconcile import DriverAlive, Tick
+from epochal.control.refusal import Refused, RefusedError
 from epochal.protocol.control import RestoreConfig
-from epochal.protocol.decision import CleanupState, Seconds
+from epochal.protocol.decision import CleanupRefused, CleanupState, Seconds
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import Store
-from epochal_operator.api import Api, ConflictError, JsonObject
+from epochal_operator.api import Api, ApiError, ConflictError, JsonObject
 from epochal_operator.kubernetes import pod_state
-from epochal_operator.kubernetes.dependents import Belongings
+from epochal_operator.kubernetes.dependents import BadTokenError, Belongings
 from epochal_operator.kubernetes.driver_forward import ForwardedDriver
 from epochal_operator.kubernetes.manifests import cleanup_job, resources
 from epochal_operator.kubernetes.store_access import open_job_store
@@ -42,6 +44,9 @@ END_GRACE = 2
 
 FORCE_AFTER: Seconds = 30.0
 """A pod that is still there so long after it should have ended is on a lost node: fencing makes it harmless."""
+
+FOLLOWED = (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
+"""In which it matters what becomes of the present generation's driver."""
 
 PROGRESS_EVERY: Seconds = 5.0
 """How often the progress within a checkpoint is written."""
@@ -111,7 +116,7 @@ class KubernetesBackend:
             logger.warning("Record of %s/%s is rebuilt: %s", self.spec.namespace, self.spec.name, error)
             return None
 
-    def write_ahead(self, tick: Tick) -> None:
+    def write_ahead(self, tick: Tick) -> Permit | None:
         """The record and all that people see, in one write, which nobody else's may have come before."""
         now = self.cluster.clock()
         before = self.body.get("status") or {}
@@ -123,15 +128,23 @@ class KubernetesBackend:
             executors=self._executors(),
             now=now,
         )
-        if status == before:
-            return
-        if without_progress(status) == without_progress(before):
-            if now - self._progress_written < PROGRESS_EVERY:
-                return
-            self._progress_written = now
-        self.write_status(status)
+        if not tick.step.acts:
+            if status == before:
+                return None
+            if without_progress(status) == without_progress(before):
+                if now - self._progress_written < PROGRESS_EVERY:
+                    return None
+                self._progress_written = now
+        return self.write_status(status)
 
-    def write_status(self, status: Mapping[str, Any]) -> None:
+    def unchanged(self) -> Permit:
+        """See that nobody else has written the record since this round read it. The API server compares, and stores
+        nothing."""
+        return self.write_status(self.body.get("status") or {})
+
+    def write_status(self, status: Mapping[str, Any]) -> Permit:
+        """:class:`ConflictError` if anybody has written the job since."""
+        permit = Permit(drivers=tuple(self._drivers()), cleanups=tuple(self._jobs()))
         metadata = self.body["metadata"]
         body = {
             "apiVersion": self.body["apiVersion"],
@@ -141,6 +154,7 @@ class KubernetesBackend:
             "status": status,
         }
         self.body = self.cluster.api.replace_status(PLURAL, self.spec.namespace, self.spec.name, body)
+        return permit
 
     # --- driver -------------------------------------------------------------------------------------------------------
 
@@ -163,6 +177,15 @@ class KubernetesBackend:
         return sum(pod_state.is_executor(pod) and pod["status"].get("phase") == "Running" for pod in self._pods())
 
     def driver(self) -> DriverAbsent | DriverEnded | DriverAlive:
+        found, job = self._driver(), self.load()
+        followed = job is not None and job.begun and job.phase in FOLLOWED
+        if isinstance(found, DriverAbsent) and followed:
+            # That it is lost has consequences: what is watched may lag behind.
+            self._list_drivers()
+            found = self._driver()
+        return found
+
+    def _driver(self) -> DriverAbsent | DriverEnded | DriverAlive:
         newest: DriverEnded | None = None
         for pod in self._drivers():
             ended = pod_state.ended(pod)
@@ -203,8 +226,18 @@ class KubernetesBackend:
             known = self._client = RememberingDriver(client, self.cluster.clock, self.cluster.heartbeat)
         return known
 
-    def start_driver(self, generation: Generation, restore: RestoreConfig) -> None:
-        """Start a generation's driver.
+    def start_driver(self, permit: Permit, generation: Generation, restore: RestoreConfig) -> None:
+        try:
+            self._start_driver(permit, generation, restore)
+        except ConflictError:
+            raise
+        except BadTokenError as error:
+            raise RefusedError(Refused("secrets", str(error))) from error
+        except ApiError as error:
+            raise RefusedError(Refused("pods", error.said)) from error
+
+    def _start_driver(self, permit: Permit, generation: Generation, restore: RestoreConfig) -> None:  # noqa: ARG002
+        """Start a generation's driver. Stopped anywhere, the same steps again lead to the same end.
 
         1. Look at the cluster itself that no driver lives: what is watched may lag behind.
         2. See to it that Service and Secret are there.
@@ -212,37 +245,41 @@ class KubernetesBackend:
         4. Create the pod: from here on the generation runs.
         5. Remove what older generations left.
         """
-        namespace, api = self.spec.namespace, self.cluster.api
         owner = resources.owner(self.body)
         # Step 1
-        selector = ",".join(f"{name}={value}" for name, value in labels(self.spec.name, Role.DRIVER).items())
-        for pod in api.list("pods", namespace, selector=selector).get("items") or []:
-            self._watched("pods").note(pod)
-            if pod_state.is_driver(pod) and pod_state.ended(pod) is None:
+        for pod in self._list_drivers():
+            if pod_state.ended(pod) is None:
                 raise StaleView(f"pod {pod['metadata']['name']} still lives")
         # Step 2
         self.belongings.ensure_service(self.spec, owner)
         self.belongings.ensure_token(self.spec, owner)
         # Step 3
-        config = resources.driver_config(self.spec, generation, restore)
-        self._create("configmaps", resources.config_map(self.spec, owner, config))
+        self.belongings.put_config(self.spec, owner, generation, restore)
         # Step 4
         self._create("pods", resources.driver_pod(self.spec, owner, generation))
         # Step 5
         self._forget_old(generation)
 
+    def _list_drivers(self) -> list[JsonObject]:
+        """As the API server knows them, and from now on we do."""
+        selector = ",".join(f"{name}={value}" for name, value in labels(self.spec.name, Role.DRIVER).items())
+        pods = self.cluster.api.list("pods", self.spec.namespace, selector=selector).get("items") or []
+        for pod in pods:
+            self._watched("pods").note(pod)
+        return [pod for pod in pods if pod_state.is_driver(pod)]
+
     def _create(self, kind: str, body: JsonObject) -> None:
-        self._watched(kind).note(self.cluster.api.create(kind, self.spec.namespace, body))
+        self._watched(kind).note(self.belongings.create(kind, self.spec.namespace, body))
 
-    def end_driver(self) -> None:
-        self._end_drivers(grace=END_GRACE)
+    def end_driver(self, permit: Permit) -> None:
+        self._end_drivers(permit, grace=END_GRACE)
 
-    def kill_driver(self) -> None:
+    def kill_driver(self, permit: Permit) -> None:
         """End it without letting it finish anything."""
-        self._end_drivers(grace=0)
+        self._end_drivers(permit, grace=0)
 
-    def _end_drivers(self, *, grace: int) -> None:
-        for pod in self._drivers():
+    def _end_drivers(self, permit: Permit, *, grace: int) -> None:
+        for pod in permit.drivers:
             if pod_state.ended(pod) is not None:
                 continue
             metadata = pod["metadata"]
@@ -261,21 +298,29 @@ class KubernetesBackend:
     def end_leftovers(self, job: JobRecord) -> None:
         """Delete pods whose driver has ended and whose other containers run on, once it is written down how it
         ended."""
-        followed = job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
-        for pod in self._drivers():
-            written = not followed or pod_state.generation_of(pod) != job.checkpoints.generation
-            if written and pod_state.runs_on(pod):
-                metadata = pod["metadata"]
-                self.cluster.api.delete("pods", self.spec.namespace, metadata["name"], uid=metadata["uid"])
+        followed = job.phase in FOLLOWED
+        left = [
+            pod
+            for pod in self._drivers()
+            if pod_state.runs_on(pod) and (not followed or pod_state.generation_of(pod) != job.checkpoints.generation)
+        ]
+        if left:
+            self.unchanged()
+        for pod in left:
+            self._delete("pods", pod)
+
+    def _delete(self, kind: str, item: JsonObject) -> None:
+        metadata = item["metadata"]
+        self.cluster.api.delete(kind, self.spec.namespace, metadata["name"], uid=metadata["uid"])
 
     def _forget_old(self, generation: Generation) -> None:
         old = [pod for pod in self._drivers() if pod_state.generation_of(pod) < generation]
         for pod in old[KEPT_DRIVERS:]:
-            self.cluster.api.delete("pods", self.spec.namespace, pod["metadata"]["name"], uid=pod["metadata"]["uid"])
+            self._delete("pods", pod)
         for item in self._watched("configmaps").of_job(self.spec.namespace, self.spec.name):
             number = pod_state.label(item, GENERATION_LABEL)
             if number.isdigit() and int(number) < generation:
-                self.cluster.api.delete("configmaps", self.spec.namespace, item["metadata"]["name"])
+                self._delete("configmaps", item)
 
     # --- cleanup ------------------------------------------------------------------------------------------------------
 
@@ -283,16 +328,25 @@ class KubernetesBackend:
         return self._watched("jobs").of_job(self.spec.namespace, self.spec.name)
 
     def cleanup(self) -> CleanupState:
-        return cleanup_job.cleanup_state(self._jobs(), self._pods())
+        found = cleanup_job.cleanup_state(self._jobs(), self._pods(), self.cluster.clock())
+        return CleanupRefused(self._why_no_pod()) if isinstance(found, CleanupRefused) else found
 
-    def start_cleanup(self, min_epoch: Epoch) -> None:
+    def _why_no_pod(self) -> str:
+        """The Job's controller writes it into an event only. The API server says the same to us."""
+        try:
+            self.cluster.api.create_dry("pods", self.spec.namespace, cleanup_job.pod_of(self._jobs()[-1]))
+        except ApiError as error:
+            return error.said
+        return "its Job gets no pod: `kubectl describe job` says why"
+
+    def start_cleanup(self, permit: Permit, min_epoch: Epoch) -> None:  # noqa: ARG002
         body = cleanup_job.cleanup_job(self.spec, resources.owner(self.body), min_epoch)
         try:
             self._create("jobs", body)
         except ConflictError:
             logger.info("Cleanup %s exists already", body["metadata"]["name"])
 
-    def end_cleanup(self) -> None:
-        for job in self._jobs():
-            self.cluster.api.delete("jobs", self.spec.namespace, job["metadata"]["name"], uid=job["metadata"]["uid"])
+    def end_cleanup(self, permit: Permit) -> None:
+        for job in permit.cleanups:
+            self._delete("jobs", job)
             self._watched("jobs").note_gone(job)

@@ -7,16 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from epochal.control.job import JobSpec
+from epochal.control.refusal import Refused, RefusedError
 from epochal.protocol.control import RestoreConfig
 from epochal.protocol.decision import Seconds
 from epochal.protocol.epochs import Generation
-from epochal_operator.api import Api, ConflictError, JsonObject, NotFoundError
+from epochal_operator.api import Api, ApiError, ConflictError, JsonObject, NotFoundError
 from epochal_operator.kubernetes.manifests import resources
+from epochal_operator.kubernetes.pod_state import label
 from epochal_operator.kubernetes.watch_cache import Watched
-from epochal_operator.names import driver_name, service_name, token_name
+from epochal_operator.names import JOB_LABEL, driver_name, service_name, token_name
 
 TOKEN_CHECK_EVERY: Seconds = 60.0
 """Secrets are not watched (nobody should see all of them), so the token's is asked for now and then."""
+
+
+ALREADY_EXISTS = "AlreadyExists"
 
 
 class BadTokenError(Exception):
@@ -47,10 +52,26 @@ class Belongings:
             self._token = self._read_token(spec)
         except NotFoundError:
             token = self._token or secrets.token_urlsafe(32)
-            self.api.create("secrets", spec.namespace, resources.token_secret(spec, owner, token))
+            self.create("secrets", spec.namespace, resources.token_secret(spec, owner, token))
             self._token = token
             return True
         return False
+
+    def create(self, kind: str, namespace: str, body: JsonObject) -> JsonObject:
+        """:class:`RefusedError` if the API server does not take it, whyever: it may later.
+        :class:`ConflictError` if the job has one of that name already."""
+        try:
+            return self.api.create(kind, namespace, body)
+        except ApiError as error:
+            if error.reason != ALREADY_EXISTS:
+                raise RefusedError(Refused(kind, error.said)) from error
+        name = body["metadata"]["name"]
+        # Listed, because the operator has the right to list what it watches, and may get Secrets and ConfigMaps only.
+        there = [] if kind == "secrets" else self.api.list(kind, namespace, name=name).get("items") or []
+        if any(label(item, JOB_LABEL) != label(body, JOB_LABEL) for item in there):
+            said = f"{kind} {name!r} exists and does not belong to this job: delete it, or give the job another name"
+            raise RefusedError(Refused(kind, said))
+        raise ConflictError(f"{kind} {name!r} exists already", 409, reason=ALREADY_EXISTS)
 
     def _read_token(self, spec: JobSpec) -> str:
         secret = self.api.get("secrets", spec.namespace, token_name(spec.name))
@@ -77,10 +98,26 @@ class Belongings:
         if watched.get(spec.namespace, name):
             return False
         try:
-            watched.note(self.api.create(kind, spec.namespace, build()))
+            watched.note(self.create(kind, spec.namespace, build()))
         except ConflictError:
             return False  # it is there, and the watch will say so
         return True
+
+    def put_config(self, spec: JobSpec, owner: JsonObject, generation: Generation, restore: RestoreConfig) -> None:
+        """The configuration of a generation that is about to start. One that an earlier try has left may be another's
+        whose record was lost: what counts is what it is told now."""
+        body = resources.config_map(spec, owner, resources.driver_config(spec, generation, restore))
+        watched, name = self.watched.kind("configmaps", spec.namespace), body["metadata"]["name"]
+        try:
+            watched.note(self.create("configmaps", spec.namespace, body))
+        except ConflictError:
+            there = self.api.get("configmaps", spec.namespace, name)
+            if there.get("data") == body["data"]:
+                return
+            # It is immutable.
+            self.api.delete("configmaps", spec.namespace, name, uid=there["metadata"]["uid"])
+            watched.note_gone(there)
+            watched.note(self.create("configmaps", spec.namespace, body))
 
     def repaired(self, spec: JobSpec, owner: JsonObject, generation: Generation, restore: RestoreConfig) -> list[str]:
         """Make again what a living driver needs and somebody has deleted; says what."""

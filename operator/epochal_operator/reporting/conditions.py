@@ -45,7 +45,7 @@ def conditions(spec: JobSpec, tick: Tick, now: Seconds) -> list[Condition]:
         _ready(tick),
         _checkpointing(job),
         _fresh(spec.checkpoint, job, now),
-        _cleanup_running(tick.seen),
+        _cleanup_running(job, tick.seen),
         _stalled(spec, tick),
     ]
 
@@ -69,6 +69,8 @@ def _ready(tick: Tick) -> Condition:
 def phase_message(tick: Tick) -> str:
     """Why the job is where it is. A text that counts seconds down would be a write a second."""
     job = tick.step.job
+    if job.refusal is not None:
+        return f"{job.refusal.message}; next try at {timestamp(job.refusal.not_before)}"
     match job.phase:
         case JobPhase.RESTARTING if job.restarts.not_before:
             return f"{job.restarts.message}; next try at {timestamp(job.restarts.not_before)}"
@@ -110,9 +112,11 @@ def _fresh(spec: CheckpointSpec, job: JobRecord, now: Seconds) -> Condition:
     return Condition(kind, Status.FALSE, "TooOld", message)
 
 
-def _cleanup_running(seen: Seen) -> Condition:
+def _cleanup_running(job: JobRecord, seen: Seen) -> Condition:
+    kind, refused = ConditionType.CLEANUP_RUNNING, job.checkpoints.cleanup.refused
+    if refused:
+        return Condition(kind, Status.FALSE, LifeReason.FAILED_CREATE, refused)
     running = isinstance(seen.cleanup, CleanupExists)
-    kind = ConditionType.CLEANUP_RUNNING
     return Condition(kind, Status.TRUE, "JobExists") if running else Condition(kind, Status.FALSE, "NoJob")
 
 
@@ -124,6 +128,8 @@ def _stalled(spec: JobSpec, tick: Tick) -> Condition:
         return Condition(kind, Status.TRUE, "Failed", job.message)
     if job.phase is JobPhase.WAITING:
         return Condition(kind, Status.TRUE, LifeReason.WOULD_REPEAT, job.message)
+    if job.refusal is not None:
+        return Condition(kind, Status.TRUE, LifeReason.FAILED_CREATE, job.refusal.message)
     if needs_person(job):
         return Condition(kind, Status.TRUE, job.restarts.fault, job.restarts.message)
     if spec.problem:

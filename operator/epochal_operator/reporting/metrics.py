@@ -53,6 +53,7 @@ class Metrics:
         self._jobs: dict[JobKey, _Job] = {}
         self._failures: Counts[tuple[str, str, str]] = Counts()
         self._cleanups: Counts[tuple[str, str, str]] = Counts()
+        self._refused: Counts[tuple[str, str, str]] = Counts()
         self.ticks = Counter("epochal_ticks", "Rounds of all jobs", ["result"], registry=self.registry)
         self.tick_seconds = Histogram(
             "epochal_tick_duration_seconds", "How long a round takes", buckets=_TICKS, registry=self.registry
@@ -93,13 +94,22 @@ class Metrics:
             job.epoch = record.newest_completed
             job.last_checkpoint = record.last_checkpoint
             job.restarts = step.job.restarts.total
-            job.stalled = needs_person(step.job)
+            job.stalled = needs_person(step.job) or step.job.refusal is not None
             if done is not None:
                 job.duration, job.bytes = done.duration, done.bytes
             if (reason := failure(tick)) is not None:
                 self._failures[(*key, reason)] += 1
             if isinstance(step.action, EndCleanup) and tick.changed:
                 self._cleanups[(*key, "succeeded" if step.action.succeeded else "failed")] += 1
+            if tick.seen.refused is not None:
+                self._refused[(*key, tick.seen.refused.resource)] += 1
+            if step.reason is Reason.CLEANUP_REFUSED:
+                self._refused[(*key, "jobs")] += 1
+
+    def on_refused(self, key: JobKey, resource: str) -> None:
+        """The API server did not take something that a running driver needs."""
+        with self._lock:
+            self._refused[(*key, resource)] += 1
 
     def on_quiet(self, key: JobKey) -> None:
         """A round in which there was nothing to look at."""
@@ -111,7 +121,7 @@ class Metrics:
     def forget(self, key: JobKey) -> None:
         with self._lock:
             self._jobs.pop(key, None)
-            for counts in (self._failures, self._cleanups):
+            for counts in (self._failures, self._cleanups, self._refused):
                 for labels in [labels for labels in counts if labels[:2] == key]:
                     del counts[labels]
 
@@ -127,7 +137,7 @@ class Metrics:
         now = self._clock()
         with self._lock:
             jobs = {key: (job, job.ticked or job.first_seen) for key, job in self._jobs.items()}
-            failures, cleanups = dict(self._failures), dict(self._cleanups)
+            failures, cleanups, refused = dict(self._failures), dict(self._cleanups), dict(self._refused)
         phases = Counts(job.phase for job, _ in jobs.values())
         yield _family("epochal_jobs", "Jobs by phase", ["phase"], *(((phase,), phases[phase]) for phase in JobPhase))
         yield _family(
@@ -160,6 +170,7 @@ class Metrics:
         yield restarts
         yield _counts("epochal_checkpoint_failures", "Failed checkpoints", ["namespace", "job", "reason"], failures)
         yield _counts("epochal_cleanups", "Cleanups that ended", ["namespace", "job", "result"], cleanups)
+        yield _counts("epochal_refused", "Objects that were refused", ["namespace", "job", "resource"], refused)
 
 
 class _JobCollector(Collector):

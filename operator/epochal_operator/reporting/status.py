@@ -54,6 +54,7 @@ def project(
         "executors": executors,
         "history": history,
         "restarts": _restarts(job),
+        "refused": _refused(job),
         "lateRows": job.late.total,
         "cleanup": _cleanup(job),
         "record": msgspec.json.decode(msgspec.json.encode(job)),
@@ -125,6 +126,18 @@ def _restarts(job: JobRecord) -> JsonObject:
     if restarts.message:
         entry["message"] = restarts.message[:LONGEST_MESSAGE]
     return entry
+
+
+def _refused(job: JobRecord) -> JsonObject:
+    refusal = job.refusal
+    if refusal is None:
+        return {"tries": 0}
+    return {
+        "tries": refusal.tries,
+        "since": timestamp(refusal.since),
+        "notBefore": timestamp(refusal.not_before),
+        "message": refusal.message[:LONGEST_MESSAGE],
+    }
 
 
 def _cleanup(job: JobRecord) -> JsonObject:

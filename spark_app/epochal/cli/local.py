@@ -26,6 +26,7 @@ from epochal.cli.processes import Alive, DetachedProcess, Gone, NotStarted
 from epochal.control.driver_client import DriverClient
 from epochal.control.job import JobSpec
 from epochal.control.lifecycle import DriverAbsent, DriverEnded, JobRecord
+from epochal.control.permit import Permit
 from epochal.control.reconcile import DriverAlive, Tick
 from epochal.protocol.control import (
     TOKEN_VARIABLE,
@@ -130,9 +131,11 @@ class LocalBackend:
     def load(self) -> JobRecord | None:
         return self.directory.load_record()
 
-    def write_ahead(self, tick: Tick) -> None:
-        if tick.changed:
-            self.store(tick.step.job)
+    def write_ahead(self, tick: Tick) -> Permit | None:
+        if not tick.changed and not tick.step.acts:
+            return None
+        self.store(tick.step.job)
+        return Permit()  # there is no other runner: this one has the directory's lock
 
     def store(self, job: JobRecord) -> None:
         write_atomically(self.directory.record, msgspec.json.encode(job))
@@ -169,7 +172,7 @@ class LocalBackend:
         except (FileNotFoundError, ValueError):
             return None
 
-    def start_driver(self, generation: Generation, restore: RestoreConfig) -> None:
+    def start_driver(self, permit: Permit, generation: Generation, restore: RestoreConfig) -> None:  # noqa: ARG002
         self._forget_old(generation)
         directory = self.directory.driver(generation)
         (directory / "work").mkdir(parents=True, exist_ok=True)
@@ -195,7 +198,15 @@ class LocalBackend:
             log=directory / "driver.log",
         )
 
-    def end_driver(self, *, grace: float = DRIVER_GRACE) -> None:
+    def end_driver(self, permit: Permit) -> None:  # noqa: ARG002
+        self._end_driver(DRIVER_GRACE)
+
+    def end(self, *, grace: float = DRIVER_GRACE) -> None:
+        """End whatever runs."""
+        self._end_driver(grace)
+        self._end_cleanup()
+
+    def _end_driver(self, grace: float) -> None:
         for generation in self.directory.generations():
             process = self._process(generation)
             if isinstance(process.state(), Alive):
@@ -230,8 +241,8 @@ class LocalBackend:
                 said = last_lines(self.directory.cleanup / "cleanup.log", 1)
                 return CleanupFailed(said[0] if said else f"it ended with code {code}")
 
-    def start_cleanup(self, min_epoch: Epoch) -> None:
-        self.end_cleanup()
+    def start_cleanup(self, permit: Permit, min_epoch: Epoch) -> None:  # noqa: ARG002
+        self._end_cleanup()
         storage = self._storage
         options = [f"--endpoint={storage.endpoint}"] if storage.endpoint else []
         options += [f"--region={storage.region}"] if storage.region else []
@@ -244,7 +255,10 @@ class LocalBackend:
             log=self.directory.root / "cleanup.log",
         )
 
-    def end_cleanup(self) -> None:
+    def end_cleanup(self, permit: Permit) -> None:  # noqa: ARG002
+        self._end_cleanup()
+
+    def _end_cleanup(self) -> None:
         if isinstance(self._cleanup.state(), Alive):
             self._cleanup.end(grace=0)
         shutil.rmtree(self.directory.cleanup, ignore_errors=True)

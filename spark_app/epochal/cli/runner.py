@@ -143,19 +143,17 @@ class Runner:
             self._wishes.stop = True
         match job.phase:
             case JobPhase.STOPPED | JobPhase.FINISHED:
-                self._backend.end_cleanup()
+                self._backend.end()
                 return EXIT_OK
             case JobPhase.FAILED | JobPhase.WAITING:
-                self._backend.end_driver()
-                self._backend.end_cleanup()
+                self._backend.end()
                 return EXIT_JOB_FAILED
             case _:
                 return None
 
     def _force(self) -> int:
         self._view.note("Ended at once: what came after the newest epoch is done again by the next run")
-        self._backend.end_driver(grace=0)
-        self._backend.end_cleanup()
+        self._backend.end(grace=0)
         return EXIT_FORCED
 
     # --- the reports of checkpoints -----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ class EventReason(StrEnum):
     CHECKPOINT_TIMED_OUT = "CheckpointTimedOut"
     DRIVER_UNREACHABLE = "DriverUnreachable"
     DRIVER_NOT_STARTING = "DriverNotStarting"
+    FAILED_CREATE = "FailedCreate"
     RESTART_SCHEDULED = "RestartScheduled"
     STALLED = "Stalled"
     FAILED = "Failed"
@@ -56,6 +57,10 @@ MEANING: dict[EventReason, str] = {
     EventReason.CHECKPOINT_TIMED_OUT: "A checkpoint took longer than its timeout and is aborted.",
     EventReason.DRIVER_UNREACHABLE: "The driver does not answer.",
     EventReason.DRIVER_NOT_STARTING: "The driver's pod waits for something that may never come.",
+    EventReason.FAILED_CREATE: (
+        "The API server refuses something that the driver needs (a quota is used up, Pod Security or a webhook says "
+        "no, it is too busy); the message has its words. It is tried again, and told once."
+    ),
     EventReason.RESTART_SCHEDULED: "The driver ended, or is replaced; the message says when the next one starts.",
     EventReason.STALLED: (
         "The driver ended by something that a person must mend; the message says what. It is tried again meanwhile."
@@ -117,13 +122,14 @@ def events_of(tick: Tick) -> Iterator[Event]:
     step, before = tick.step, tick.before
     if not tick.changed and not isinstance(step.action, EndCleanup):
         return
-    if isinstance(step.action, StartDriver):
+    if _starts(tick):
         yield Event(EventReason.STARTING, step.message)
     elif reason := _AS_THEY_ARE.get(step.reason):
         yield Event(reason, step.message)
     if step.job.draining and before is not None and not before.draining:
         why = tick.seen.driver.leaving if isinstance(tick.seen.driver, DriverUp) else ""
         yield Event(EventReason.DRAINING, f"the driver has to go ({why}): making a last checkpoint, then a new driver")
+    yield from _refused(tick)
     if _came_to(AT_REST, tick):
         yield Event(EventReason.STOPPED, step.job.message)
     if step.reason is Reason.CHECKPOINT_ABORTED and before and before.checkpoints.in_flight:
@@ -139,6 +145,21 @@ def events_of(tick: Tick) -> Iterator[Event]:
     silent = step.job.silent_since is not None and step.job.restored
     if silent and before is not None and before.silent_since is None:
         yield Event(EventReason.DRIVER_UNREACHABLE, "the driver does not answer")
+
+
+def _starts(tick: Tick) -> bool:
+    """A generation that was not tried before."""
+    action, before = tick.step.action, tick.before
+    return isinstance(action, StartDriver) and (before is None or before.checkpoints.generation != action.generation)
+
+
+def _refused(tick: Tick) -> Iterator[Event]:
+    """Once, and not with every try."""
+    job, before = tick.step.job, tick.before
+    if job.refusal is not None and (before is None or before.refusal is None):
+        yield Event(EventReason.FAILED_CREATE, job.refusal.message)
+    if job.checkpoints.cleanup.refused and (before is None or not before.checkpoints.cleanup.refused):
+        yield Event(EventReason.CLEANUP_FAILED, tick.step.message)
 
 
 def late_message(rows: int) -> str:

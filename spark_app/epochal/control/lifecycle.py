@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from epochal.control.job import DesiredState, JobSpec, OnCommittedOutput
+from epochal.control.refusal import Refusal, Refused, refused_again
 from epochal.protocol.control import (
     EXIT_DRAINED,
     EXIT_MISCONFIGURED,
@@ -24,7 +25,9 @@ from epochal.protocol.control import (
 from epochal.protocol.decision import (
     Action,
     CleanupState,
+    Complete,
     DriverLost,
+    Fail,
     Fate,
     NoCleanup,
     Nothing,
@@ -77,6 +80,7 @@ class LifeReason(StrEnum):
 
     STARTING = "Starting"
     RESTORED = "Restored"
+    FAILED_CREATE = "FailedCreate"
     RESTART_SCHEDULED = "RestartScheduled"
     BACKING_OFF = "BackingOff"
     ENDING_DRIVER = "EndingDriver"
@@ -138,7 +142,9 @@ class JobRecord:
     output of its newest epoch, which the present generation commits; still set if that failed for good. ``late`` is how
     many rows came too late. ``proven`` is the newest revision with which a generation has restored: what ends such a
     job later has come from outside. ``draining``: the present generation's driver has to go (its pod is evicted, its
-    node is drained), so it makes a last checkpoint, and another one starts elsewhere.
+    node is drained), so it makes a last checkpoint, and another one starts elsewhere. ``begun``: the present
+    generation's driver was seen, alive or not; until then ``refusal`` is what keeps it from being made. ``version`` is
+    the spec's with which the present generation was started.
     """
 
     checkpoints: Record
@@ -156,6 +162,9 @@ class JobRecord:
     late: LateRows = field(default_factory=LateRows)
     proven: str | None = None
     draining: bool = False
+    begun: bool = False
+    refusal: Refusal | None = None
+    version: int = 0
 
 
 AT_REST = (JobPhase.STOPPED, JobPhase.FINISHED)
@@ -227,7 +236,8 @@ Output = OutputUnseen | OutputCommitted | OutputPending
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """``newest_generation`` is the store's; looked at only when a driver says that it was fenced. ``output``, too, and
-    only when the job is about to rest."""
+    only when the job is about to rest. ``refused``: what came of the last try to start a driver, if it was refused;
+    ``cleanup`` says the same of a cleanup."""
 
     driver: Driver = DriverAbsent()
     fate: Fate = field(default_factory=DriverLost)
@@ -235,6 +245,7 @@ class Seen:
     report: CheckpointReport | None = None
     newest_generation: Generation | None = None
     output: Output = OutputUnseen()
+    refused: Refused | None = None
 
 
 # --- what to do -------------------------------------------------------------------------------------------------------
@@ -260,13 +271,18 @@ class Step:
     reason: Reason | LifeReason
     message: str
 
+    @property
+    def acts(self) -> bool:
+        """Whether anything is to be done but to store the record."""
+        return not isinstance(self.action, Complete | Fail | Recover | Stop | Nothing)
+
 
 # --- the decision -----------------------------------------------------------------------------------------------------
 
 
 def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     """What to do next. The order of the branches is the meaning."""
-    job = _with_wishes(spec, _begun_anew(spec, _with_drain(_with_proof(job), seen)))
+    job = _with_wishes(spec, _begun_anew(spec, _with_drain(_with_start(spec, _with_proof(job), seen, now), seen)))
     if job.phase in HALTED:
         return _rest(spec, job, seen)
     if job.committing:
@@ -276,8 +292,8 @@ def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     if job.phase in (JobPhase.PENDING, JobPhase.RESTARTING):
         return _waiting_to_start(spec, job, seen, now)
     match seen.driver:
-        case DriverAbsent() if job.phase is JobPhase.STARTING and not job.checkpoints.stop:
-            # Written down and not done: this controller, or the one before it, ended in between.
+        case DriverAbsent() if job.phase is JobPhase.STARTING and not job.begun and not job.checkpoints.stop:
+            # Written down and not done: it was refused, or a controller ended in between.
             return _start(spec, job, seen, now)
         case DriverAbsent() | DriverEnded():
             return _driver_gone(spec, job, seen, now)
@@ -314,6 +330,21 @@ def outdated(spec: JobSpec, job: JobRecord) -> bool:
 def _with_proof(job: JobRecord) -> JobRecord:
     """From what the record knows already, so that one of a release before counts, too."""
     return replace(job, proven=job.revision) if job.restored and job.proven != job.revision else job
+
+
+def _with_start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> JobRecord:
+    """What is known of the present generation's start: its driver was seen, or could not be made."""
+    record = job.checkpoints
+    match seen.driver:
+        case DriverUp(generation=generation) | DriverEnded(generation=generation) if generation == record.generation:
+            return replace(job, begun=True, refusal=None)
+        case _ if job.begun or not (job.phase is JobPhase.STARTING or job.committing):
+            return replace(job, refusal=None)
+        case _ if seen.refused is not None:
+            seed = f"{spec.uid}/{record.generation}"
+            return replace(job, refusal=refused_again(job.refusal, seen.refused, spec, now, seed=seed))
+        case _:
+            return job
 
 
 def _begun_anew(spec: JobSpec, job: JobRecord) -> JobRecord:
@@ -417,21 +448,11 @@ def _commit(spec: JobSpec, job: JobRecord, seen: Seen, epoch: Epoch, now: Second
         message = f"{pending}: {spec.problem}"
         job = replace(job, message=message)
         return Step(action=Nothing(), job=job, reason=LifeReason.SPEC_NOT_ACCEPTED, message=message)
-    record = restored(job.checkpoints, epoch, epoch)
-    generation = next_generation(Generation(max(record.generation, seen.newest_generation or 0)))
-    job = replace(
-        job,
-        checkpoints=begin_generation(record, generation, now),
-        phase=JobPhase.STOPPING,
-        message=pending,
-        restored=False,
-        running_since=None,
-        silent_since=None,
-        late=replace(job.late, of_driver=0),
-        revision=spec.revision,
-        draining=False,
-        committing=True,
-    )
+    job = replace(job, checkpoints=restored(job.checkpoints, epoch, epoch))
+    if waiting := _refused(spec, job, now):
+        return waiting
+    job = replace(_next_start(spec, job, seen, now), phase=JobPhase.STOPPING, message=pending, committing=True)
+    generation = job.checkpoints.generation
     message = f"{pending}: starting generation {generation} to commit it"
     action = StartDriver(generation, restore_config(spec, job))
     return Step(action=action, job=job, reason=LifeReason.COMMITTING, message=message)
@@ -472,7 +493,7 @@ def _commit_ended(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> St
             return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=message)
         case OutputUnseen():
             return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=job.message)
-        case OutputPending() if isinstance(seen.driver, DriverEnded) and job.phase is not JobPhase.RESTARTING:
+        case OutputPending() if job.begun and job.phase is not JobPhase.RESTARTING:
             return _ended(spec, job, seen, now)
         case OutputPending() if 0 < left <= spec.restart_policy.max_backoff and job.phase is JobPhase.RESTARTING:
             message = f"trying again in {left:.1f} s: {job.restarts.message}"
@@ -502,23 +523,51 @@ def _waiting_to_start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -
 def _start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     if spec.problem:
         return Step(action=Nothing(), job=job, reason=LifeReason.SPEC_NOT_ACCEPTED, message=spec.problem)
-    record = job.checkpoints
-    generation = next_generation(Generation(max(record.generation, seen.newest_generation or 0)))
+    if waiting := _refused(spec, job, now):
+        return waiting
     restore = restore_config(spec, job)
-    job = replace(
+    job = replace(_next_start(spec, job, seen, now), phase=JobPhase.STARTING, message="")
+    generation = job.checkpoints.generation
+    message = f"starting generation {generation}"
+    return Step(action=StartDriver(generation, restore), job=job, reason=LifeReason.STARTING, message=message)
+
+
+def _to_be_begun(spec: JobSpec, job: JobRecord) -> bool:
+    """Whether the present generation has been written down, as it would be now, and its driver was never seen: then it
+    is the one to start. Its name, and the record in the store that it claims, see to it that there is only one."""
+    starting = job.phase is JobPhase.STARTING or (job.committing and job.phase is JobPhase.STOPPING)
+    as_it_would_be = spec.version == job.version and not outdated(spec, job)
+    return starting and not job.begun and not job.checkpoints.stopped and as_it_would_be
+
+
+def _refused(spec: JobSpec, job: JobRecord, now: Seconds) -> Step | None:
+    """Wait for the moment of the next try, if the last one was refused. Who edits the spec need not wait."""
+    refusal = job.refusal
+    if refusal is None or not refusal.waits(spec, now) or not _to_be_begun(spec, job):
+        return None
+    return Step(action=Nothing(), job=job, reason=LifeReason.FAILED_CREATE, message=refusal.message)
+
+
+def _next_start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> JobRecord:
+    """The record with the generation to start: the present one if it has not begun, else the next."""
+    record = job.checkpoints
+    if _to_be_begun(spec, job):
+        # Its time to begin counts from now: it may have been refused for hours.
+        return replace(job, checkpoints=replace(record, generation_started=now))
+    generation = next_generation(Generation(max(record.generation, seen.newest_generation or 0)))
+    return replace(
         job,
         checkpoints=begin_generation(record, generation, now),
-        phase=JobPhase.STARTING,
-        message="",
         restored=False,
         running_since=None,
         silent_since=None,
         late=replace(job.late, of_driver=0),
         revision=spec.revision,
+        version=spec.version,
         draining=False,
+        begun=False,
+        refusal=None,
     )
-    message = f"starting generation {generation}"
-    return Step(action=StartDriver(generation, restore), job=job, reason=LifeReason.STARTING, message=message)
 
 
 def restore_config(spec: JobSpec, job: JobRecord) -> RestoreConfig:

@@ -29,6 +29,8 @@ from epochal.control.lifecycle import (
     about_to_rest,
     decide,
 )
+from epochal.control.permit import Permit
+from epochal.control.refusal import Refused, RefusedError
 from epochal.protocol.control import (
     EXIT_FENCED,
     CheckpointReport,
@@ -39,6 +41,7 @@ from epochal.protocol.control import (
 )
 from epochal.protocol.decision import (
     AbortEpoch,
+    CleanupRefused,
     CleanupState,
     Complete,
     DriverLost,
@@ -51,6 +54,7 @@ from epochal.protocol.decision import (
     Fate,
     InFlight,
     InProgress,
+    NoCleanup,
     Nothing,
     Record,
     Recover,
@@ -94,23 +98,26 @@ class Backend(Protocol):
     def load(self) -> JobRecord | None:
         """The record as it was last stored; None if there is none."""
 
-    def write_ahead(self, tick: "Tick") -> None:
-        """Store the record as the tick's step has it, if it changed. When this returns it survives a crash."""
+    def write_ahead(self, tick: "Tick") -> Permit | None:
+        """Store the record as the tick's step has it, if it changed or something is to be done. When this returns it
+        survives a crash, and nobody else has stored another one since :meth:`load`. None if nothing was stored."""
 
     def driver(self) -> DriverAbsent | DriverEnded | DriverAlive:
         """The newest driver. A living one of any generation comes before one that has ended."""
 
-    def start_driver(self, generation: Generation, restore: RestoreConfig) -> None: ...
+    def start_driver(self, permit: Permit, generation: Generation, restore: RestoreConfig) -> None:
+        """Start it, if it has not been started. :class:`RefusedError` if the place does not take it."""
 
-    def end_driver(self) -> None:
-        """End every driver of this job. When this returns, or a tick later, none is left."""
+    def end_driver(self, permit: Permit) -> None:
+        """End every driver of this job that was seen. When this returns, or a tick later, none of them is left."""
 
     def cleanup(self) -> CleanupState: ...
 
-    def start_cleanup(self, min_epoch: Epoch) -> None: ...
+    def start_cleanup(self, permit: Permit, min_epoch: Epoch) -> None:
+        """:class:`RefusedError` if the place does not take it."""
 
-    def end_cleanup(self) -> None:
-        """Remove the cleanup, running or not."""
+    def end_cleanup(self, permit: Permit) -> None:
+        """Remove the cleanup that was seen, running or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +140,10 @@ class Tick:
 class Reconciler:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._refused: tuple[Epoch, str] | None = None
+        self._client: DriverClient | None = None
+        self._refused_epoch: tuple[Epoch, str] | None = None
+        self._refused_start: Refused | None = None
+        self._refused_cleanup = ""
 
     def tick(self, spec: JobSpec, now: Seconds) -> Tick:
         """One round.
@@ -141,8 +151,9 @@ class Reconciler:
         1. Load the record; if it is lost, rebuild it from the store.
         2. Observe. Nothing is changed by that.
         3. Decide.
-        4. Store the record, if it changed: from here on a crash loses nothing.
-        5. Act.
+        4. Store the record, if it changed or something is to be done: from here on a crash loses nothing, and nobody
+           else has gone on since step 1.
+        5. Act, on what was seen in step 2. What is refused is seen by the next round.
         """
         # Step 1
         before = self._backend.load()
@@ -152,16 +163,21 @@ class Reconciler:
         # Step 3
         tick = Tick(before=before, seen=seen, step=decide(spec, job, seen, now))
         # Step 4
-        self._backend.write_ahead(tick)
+        permit = self._backend.write_ahead(tick)
+        self._refused_start = None
+        if tick.step.job.checkpoints.cleanup.started is None:
+            self._refused_cleanup = ""
         # Step 5
-        self._act(tick.step)
+        if permit is not None:
+            self._act(permit, tick.step)
         return tick
 
     # --- observe ------------------------------------------------------------------------------------------------------
 
     def observe(self, job: JobRecord) -> Seen:
         found = self._backend.driver()
-        cleanup = self._backend.cleanup()
+        self._client = found.client if isinstance(found, DriverAlive) else None
+        cleanup = self._cleanup()
         flight = job.checkpoints.in_flight
         match found:
             case DriverAlive(client=None):
@@ -183,14 +199,20 @@ class Reconciler:
                     cleanup=cleanup,
                     newest_generation=self._newest_generation(found),
                     output=self._output(job),
+                    refused=self._refused_start,
                 )
             case _:
                 assert_never(found)
 
+    def _cleanup(self) -> CleanupState:
+        cleanup = self._backend.cleanup()
+        refused = isinstance(cleanup, NoCleanup) and self._refused_cleanup
+        return CleanupRefused(self._refused_cleanup) if refused else cleanup
+
     def _fate(self, flight: InFlight, report: CheckpointReport | None) -> Fate:
         if report is None:
-            if self._refused and self._refused[0] == flight.epoch:
-                return EpochFailed(f"the driver refused it: {self._refused[1]}")
+            if self._refused_epoch and self._refused_epoch[0] == flight.epoch:
+                return EpochFailed(f"the driver refused it: {self._refused_epoch[1]}")
             return EpochUnknown()
         match report.state:
             case CheckpointState.READY:
@@ -243,20 +265,28 @@ class Reconciler:
 
     # --- act ----------------------------------------------------------------------------------------------------------
 
-    def _act(self, step: Step) -> None:
+    def _act(self, permit: Permit, step: Step) -> None:
         match step.action:
             case StartDriver(generation, restore):
-                self._backend.start_driver(generation, self._with_epoch(restore))
+                try:
+                    self._backend.start_driver(permit, generation, self._with_epoch(restore))
+                except RefusedError as error:
+                    logger.warning("Generation %d cannot be started: %s", generation, error)
+                    self._refused_start = error.refused
             case EndDriver():
-                self._backend.end_driver()
+                self._backend.end_driver(permit)
             case SendBarrier() as send:
                 self._send(send)
             case AbortEpoch(epoch):
                 self._abort(epoch)
             case StartCleanup(min_epoch):
-                self._backend.start_cleanup(min_epoch)
+                try:
+                    self._backend.start_cleanup(permit, min_epoch)
+                except RefusedError as error:
+                    logger.warning("No cleanup can be started: %s", error)
+                    self._refused_cleanup = str(error)
             case EndCleanup():
-                self._backend.end_cleanup()
+                self._backend.end_cleanup(permit)
             case Complete() | Fail() | Recover() | Stop() | Nothing():
                 pass
             case _:
@@ -274,31 +304,25 @@ class Reconciler:
             return restore
         return msgspec.structs.replace(restore, back_to=manifest.epoch)
 
-    def _client(self) -> DriverClient | None:
-        found = self._backend.driver()
-        return found.client if isinstance(found, DriverAlive) else None
-
     def _send(self, send: SendBarrier) -> None:
         """What becomes of it shows in the next round; a barrier that did not arrive is sent again then."""
-        client = self._client()
-        if client is None:
+        if self._client is None:
             return
         try:
-            client.post_barrier(send.generation, send.barrier)
+            self._client.post_barrier(send.generation, send.barrier)
         except DriverRefused as error:
             logger.warning("Driver refused epoch %d: %s", send.barrier.epoch, error)
             if error.refusal.reason in (RefusalReason.STALE_EPOCH, RefusalReason.STALE_GENERATION):
                 # No second try can help: these only get staler.
-                self._refused = (send.barrier.epoch, error.refusal.message)
+                self._refused_epoch = (send.barrier.epoch, error.refusal.message)
         except (DriverUnreachable, DriverError) as error:
             logger.warning("Barrier of epoch %d was not taken: %s", send.barrier.epoch, error)
 
     def _abort(self, epoch: Epoch) -> None:
-        client = self._client()
-        if client is None:
+        if self._client is None:
             return
         try:
-            client.abort(epoch)
+            self._client.abort(epoch)
         except (DriverUnreachable, DriverError) as error:
             logger.warning("Epoch %d was not aborted: %s", epoch, error)
 

@@ -43,6 +43,7 @@ class Reason(StrEnum):
     CLEANUP_SUCCEEDED = "CleanupSucceeded"
     CLEANUP_FAILED = "CleanupFailed"
     CLEANUP_TIMED_OUT = "CleanupTimedOut"
+    CLEANUP_REFUSED = "CleanupRefused"
 
 
 # --- what the user asks for -------------------------------------------------------------------------------------------
@@ -89,12 +90,14 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanupRecord:
-    """The cleanup in hand (``started``), and how the ones before went."""
+    """The cleanup in hand (``started``), and how the ones before went. ``refused``: why the last one could not be
+    made, if that is so."""
 
     started: Seconds | None = None
     failures: int = 0
     not_before: Seconds = 0.0
     completed_at_last_try: int = 0
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +198,14 @@ class CleanupFailed:
     message: str
 
 
-CleanupState = NoCleanup | CleanupExists | CleanupSucceeded | CleanupFailed
+@dataclass(frozen=True, slots=True)
+class CleanupRefused:
+    """The cleanup Job could not be made, or exists and cannot get a pod."""
+
+    message: str
+
+
+CleanupState = NoCleanup | CleanupExists | CleanupSucceeded | CleanupFailed | CleanupRefused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from epochal.protocol.decision import (
     CleanupExists,
     CleanupFailed,
     CleanupRecord,
+    CleanupRefused,
     CleanupState,
     CleanupSucceeded,
     Complete,
@@ -405,6 +406,8 @@ def _ended_cleanup(spec: CheckpointSpec, record: Record, cleanup: CleanupState, 
             )
         case CleanupFailed(message):
             return _cleanup_failed(record, now, Reason.CLEANUP_FAILED, message)
+        case CleanupRefused(message):
+            return _cleanup_failed(record, now, Reason.CLEANUP_REFUSED, message)
         case CleanupExists():
             started = record.cleanup.started
             if started is None:
@@ -425,7 +428,8 @@ def _ended_cleanup(spec: CheckpointSpec, record: Record, cleanup: CleanupState, 
 def _cleanup_failed(record: Record, now: Seconds, reason: Reason, why: str) -> Decision:
     failures = record.cleanup.failures + 1
     pause = min(CLEANUP_LONGEST_BACKOFF, CLEANUP_FIRST_BACKOFF * 2.0 ** min(failures - 1, 10))
-    cleanup = replace(record.cleanup, started=None, failures=failures, not_before=now + pause)
+    refused = why if reason is Reason.CLEANUP_REFUSED else ""
+    cleanup = replace(record.cleanup, started=None, failures=failures, not_before=now + pause, refused=refused)
     return Decision(
         action=EndCleanup(succeeded=False),
         record=replace(record, cleanup=cleanup),

@@ -1,7 +1,15 @@
 """The cleanup as a ``batch/v1`` Job: building it, and reading what became of it."""
 
 from epochal.control.job import JobSpec
-from epochal.protocol.decision import CleanupExists, CleanupFailed, CleanupState, CleanupSucceeded, NoCleanup
+from epochal.protocol.decision import (
+    CleanupExists,
+    CleanupFailed,
+    CleanupRefused,
+    CleanupState,
+    CleanupSucceeded,
+    NoCleanup,
+    Seconds,
+)
 from epochal.protocol.epochs import Epoch
 from epochal_operator.api import JsonObject
 from epochal_operator.kubernetes.manifests.pod_template import merged
@@ -15,8 +23,12 @@ from epochal_operator.kubernetes.manifests.resources import (
 )
 from epochal_operator.kubernetes.pod_state import ended_container, last_line
 from epochal_operator.names import ROLE_LABEL, Role, cleanup_name, labels
+from epochal_operator.reporting.timestamps import parse_timestamp
 
 CONTAINER = "cleanup"
+POD_WITHIN: Seconds = 20.0
+"""Seconds within which a Job's controller makes its pod, unless that is refused."""
+
 KEPT_SECONDS = 3600
 """An operator removes a cleanup that has ended within seconds; without one, the cluster does after this."""
 
@@ -91,8 +103,9 @@ def _command(spec: JobSpec, min_epoch: Epoch) -> list[str]:
     return [*command, f"--namespace={spec.namespace}", f"--job={spec.name}", f"--min-epoch={min_epoch}"]
 
 
-def cleanup_state(jobs: list[JsonObject], pods: list[JsonObject]) -> CleanupState:
-    """Of the one cleanup that exists, if any."""
+def cleanup_state(jobs: list[JsonObject], pods: list[JsonObject], now: Seconds) -> CleanupState:
+    """Of the one cleanup that exists, if any. One that gets no pod counts as refused: checkpoints wait for a cleanup,
+    and the quota that keeps it from running may last."""
     if not jobs:
         return NoCleanup()
     conditions = {
@@ -105,11 +118,25 @@ def cleanup_state(jobs: list[JsonObject], pods: list[JsonObject]) -> CleanupStat
     if failed := conditions.get("Failed"):
         said = next((line for pod in pods if (line := _said(pod))), "")
         return CleanupFailed(said or failed.get("message") or failed.get("reason") or "it does not say why")
+    made = parse_timestamp(jobs[-1]["metadata"]["creationTimestamp"])
+    if now - made > POD_WITHIN and not any(_is_cleanup(pod) for pod in pods):
+        return CleanupRefused("")
     return CleanupExists()
 
 
+def pod_of(job: JsonObject) -> JsonObject:
+    """What the Job's controller would make of its template."""
+    template = job["spec"]["template"]
+    metadata = {**template.get("metadata", {}), "generateName": f"{job['metadata']['name']}-"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def _is_cleanup(pod: JsonObject) -> bool:
+    return (pod["metadata"].get("labels") or {}).get(ROLE_LABEL) == Role.CLEANUP
+
+
 def _said(pod: JsonObject) -> str:
-    if (pod["metadata"].get("labels") or {}).get(ROLE_LABEL) != Role.CLEANUP:
+    if not _is_cleanup(pod):
         return ""
     ended = ended_container(pod, CONTAINER)
     return last_line(ended.get("message") or "") if ended else ""
