@@ -38,8 +38,8 @@ from epochal.protocol.control import (
 )
 from epochal.runtime.checkpoint.checkpointer import POOL
 from epochal.runtime.dataflow.arrow_batches import LIMIT, OFF
-from epochal.runtime.engine import MISCONFIGURED, Engine
-from epochal.runtime.errors import PipelineError, summarize_error
+from epochal.runtime.engine import Engine
+from epochal.runtime.errors import PipelineError, UserCodeError, summarize_error, undescribed
 from epochal.runtime.http.control_server import ControlServer
 from epochal.runtime.warm_up import warm_up
 
@@ -178,11 +178,8 @@ def _run(engine: Engine, config: DriverConfig) -> None:
         pipeline = Pipeline(spark, config.storage, config.pipeline.parameters)
         describe(pipeline, config.pipeline)
         engine.run(spark, pipeline.graph, warming)
-    except MISCONFIGURED as error:
-        engine.fail(EXIT_MISCONFIGURED, str(error))
     except Exception as error:
-        logger.exception("Driver failed")
-        engine.fail(EXIT_FAILED, str(error))
+        engine.fail(error)
     finally:
         if spark is not None:
             _hush(spark)
@@ -247,7 +244,7 @@ def describe(pipeline: Pipeline, config: PipelineConfig) -> None:
     function = load_function(config) if (text := sql_text(config)) is None else _sql_function(config, text)
     try:
         function(pipeline)
-    except PipelineError:
+    except (PipelineError, UserCodeError):
         raise
     except Exception as error:
         if missing := _NO_SOURCE.search(str(error)):
@@ -257,10 +254,8 @@ def describe(pipeline: Pipeline, config: PipelineConfig) -> None:
                 "(docs/connectors.md)"
             ) from error
         where = _users_line(error)
-        raise PipelineError(
-            f"the pipeline function failed with {type(error).__name__}: {summarize_error(error)} "
-            f"({where.filename}:{where.lineno})"
-        ) from error
+        message = f"the pipeline function failed with {type(error).__name__}: {summarize_error(error)}"
+        raise undescribed(f"{message} ({where.filename}:{where.lineno})", error) from error
 
 
 _NO_SOURCE = re.compile(r"Failed to find (?:the )?data source: (\w+)")
@@ -315,7 +310,8 @@ def load_function(config: PipelineConfig) -> Callable[[Pipeline], None]:
     except PipelineError:
         raise
     except Exception as error:
-        raise PipelineError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
+        message = f"{where} cannot be imported: {type(error).__name__}: {error}"
+        raise undescribed(message, error) from error
     function = getattr(module, name, None)
     if not callable(function):
         raise PipelineError(f"{where} has no function {name!r}")

@@ -21,6 +21,7 @@ from epochal.protocol.store import open_store
 from epochal.runtime.checkpoint import checkpointer as module
 from epochal.runtime.checkpoint.checkpointer import Checkpointer, JobIdentity
 from epochal.runtime.checkpoint.committer import Committer
+from epochal.runtime.checkpoint.patience import Patience
 from epochal.runtime.dataflow import source_log
 from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
 from epochal.runtime.dataflow.operator import OperatorContext, SinkOperator
@@ -100,7 +101,12 @@ class Driver:
             last=None,
             newest_number=NO_EPOCH,
             committer=Committer(
-                store=self.store, paths=PATHS, generation=Generation(1), persistence=persistence, tasks=tasks
+                store=self.store,
+                paths=PATHS,
+                generation=Generation(1),
+                persistence=persistence,
+                tasks=tasks,
+                patience=Patience(),
             ),
             on_fenced=lambda _: None,
             on_error=self.errors.append,

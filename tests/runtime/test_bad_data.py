@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from epochal import Pipeline
 from epochal.protocol.control import EXIT_FAILED, CheckpointState
+from epochal.runtime.dataflow.operator import SinkOperator
 from tests.runtime.bad_data import Files, ids, moment
 from tests.support.local_job import LocalJob
 from tests.support.s3 import S3Server
@@ -99,8 +100,9 @@ def test_an_idle_source_does_not_hold_the_watermark(
 
 
 def test_a_sink_that_raises_ends_the_driver_and_the_next_one_commits(
-    spark: SparkSession, files: Files, tmp_path: Path
+    spark: SparkSession, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(SinkOperator, "commit_patience", 0.0)
     away, got = [True], dict[int, list[int]]()
 
     def write(rows: DataFrame, epoch: int) -> None:

@@ -295,7 +295,7 @@ def test_a_transformation_that_raises_ends_the_driver_with_its_name(
     engine = job.start()
     files.add(1)
     job.wait(lambda: engine.exit_code is not None, "the failure")
-    assert engine.exit_code == EXIT_FAILED
+    assert engine.exit_code == EXIT_MISCONFIGURED
     assert "operator 'failing' failed" in engine.status().message
 
 

@@ -12,7 +12,13 @@ from pyspark.sql import functions as F
 
 from epochal import Pipeline
 from epochal.protocol import store as protocol_store
-from epochal.protocol.control import EXIT_FAILED, EXIT_MISCONFIGURED, EXIT_NOTHING_TO_RESTORE, StorageConfig
+from epochal.protocol.control import (
+    EXIT_FAILED,
+    EXIT_MISCONFIGURED,
+    EXIT_NOTHING_TO_RESTORE,
+    EXIT_REFUSED,
+    StorageConfig,
+)
 from epochal.protocol.documents import Manifest, encode
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import JobPaths
@@ -220,7 +226,7 @@ def test_keys_that_the_store_does_not_take_any_more_are_no_damage(
     with_two_epochs(job, files)
     secret = spark.sparkContext.environment["AWS_SECRET_ACCESS_KEY"]
     spark.sparkContext.environment["AWS_SECRET_ACCESS_KEY"] = "expired"
-    assert "does not accept the credentials" in failed(job.start(), job, EXIT_FAILED)
+    assert "does not accept the credentials" in failed(job.start(), job, EXIT_REFUSED)
     spark.sparkContext.environment["AWS_SECRET_ACCESS_KEY"] = secret
     assert not damaged(job)
     engine = job.start()

@@ -208,7 +208,7 @@ def test_a_part_that_cannot_report_does_not_silence_the_driver(tmp_path: Path) -
         "no report of operator 'broken': AttributeError: 'SourceTask' object has no attribute '_rate'"
     )
     assert b'epochal_source_rows_total{source="well"}' in scraped
-    engine.fail(EXIT_FAILED, "why it ended")
+    engine.fail(RuntimeError("why it ended"))
     assert engine.status().message == "why it ended", "what matters more comes first"
 
 

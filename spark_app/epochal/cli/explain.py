@@ -53,7 +53,7 @@ def _planned(job: LocalJob) -> Graph:
 def _described(job: LocalJob) -> Graph:
     from epochal.api.pipeline import Pipeline
     from epochal.driver import describe, local_session
-    from epochal.runtime.errors import PipelineError
+    from epochal.runtime.errors import OperatorError, PipelineError, UserCodeError
 
     with tempfile.TemporaryDirectory(prefix="epochal-explain-") as directory:
         config = job.pipeline(Path(directory))
@@ -62,7 +62,7 @@ def _described(job: LocalJob) -> Graph:
         try:
             describe(pipeline, config)
             pipeline.graph.check(spark)
-        except (PipelineError, ProtocolError) as error:
+        except (PipelineError, UserCodeError, OperatorError, ProtocolError) as error:
             raise UserError(f"{job.path}: {error}") from error
         finally:
             spark.stop()

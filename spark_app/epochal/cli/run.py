@@ -65,7 +65,8 @@ def run(
     \b
     Exit codes
       0    stopped with a last checkpoint, or every source has ended
-      1    the job failed or needs your decision: see the last lines of its log
+      1    the job failed, needs your decision, or cannot start until you fix something:
+           see the last lines of its log
       2    invalid manifest, option or store
       130  stopped immediately by a second Ctrl-C
     """
@@ -137,4 +138,5 @@ def _explain(backend: LocalBackend) -> None:
         for line in last_lines(log, SHOWN_LOG_LINES):
             click.echo(f"  {line}", err=True)
         click.echo(f"  (from {log})", err=True)
-    click.echo(f"epochal: the job failed: {record.message if record else ''}", err=True)
+    message = (record.message or record.restarts.message) if record else ""
+    click.echo(f"epochal: the job failed: {message}", err=True)

@@ -14,7 +14,7 @@ import msgspec
 from epochal.cli.errors import EXIT_FORCED, EXIT_JOB_FAILED, EXIT_OK, UserError
 from epochal.cli.local import LocalBackend
 from epochal.control.job import DesiredState, JobSpec
-from epochal.control.lifecycle import JobPhase, JobRecord, resumed
+from epochal.control.lifecycle import JobPhase, JobRecord, needs_person, resumed
 from epochal.control.reconcile import Reconciler, Tick
 from epochal.protocol.control import CheckpointReport, CheckpointState
 from epochal.protocol.decision import EpochPublished, Fail, InFlight
@@ -83,6 +83,7 @@ class Runner:
         self._seen_change = self._stamp()
         self._last_report: CheckpointReport | None = None
         self._told_stop = False
+        self._has_run = False
 
     def run(self) -> int:
         """Until the job has stopped, finished or failed; the exit code of the command."""
@@ -146,10 +147,17 @@ class Runner:
                 self._backend.end()
                 return EXIT_OK
             case JobPhase.FAILED | JobPhase.WAITING:
-                self._backend.end()
-                return EXIT_JOB_FAILED
+                return self._give_up()
+            case JobPhase.RESTARTING if needs_person(job) and not self._has_run:
+                # There is somebody at the keyboard, who has just made a mistake and wants to hear of it.
+                return self._give_up()
             case _:
+                self._has_run = self._has_run or job.phase is JobPhase.RUNNING
                 return None
+
+    def _give_up(self) -> int:
+        self._backend.end()
+        return EXIT_JOB_FAILED
 
     def _force(self) -> int:
         self._view.note("Ended at once: what came after the newest epoch is done again by the next run")

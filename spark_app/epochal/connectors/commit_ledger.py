@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pyspark.sql import DataFrame
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from epochal.connectors.object_sink import ObjectSink
+from epochal.protocol.faults import worth_waiting
 from epochal.runtime.dataflow.operator import OperatorContext
-from epochal.runtime.errors import PipelineError
+from epochal.runtime.errors import OutsideError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 PATIENCE = 30.0
-"""Seconds that a target may be away in the middle of a commit. After that the driver ends, and the next generation
-commits the epoch again."""
+"""Seconds that a sink asks its target again by itself. The runtime waits longer for commits."""
 
 
 class SinkFencedError(Exception):
@@ -74,7 +74,7 @@ def check_life(recorded: LedgerState, ctx: OperatorContext, *, remedy: str) -> N
     """See that what the target remembers is of this job's life. A job that was deleted and began again counts from 1:
     its epochs would be taken for old ones, and left out without a word."""
     if recorded.epoch > ctx.job.newest_epoch:
-        raise PipelineError(
+        raise OutsideError(
             f"operator {ctx.name!r}: the target has epoch {recorded.epoch} of job {ctx.job.name}, and this job's store "
             f"knows none above {ctx.job.newest_epoch}: another store, or a job begun anew. {remedy}"
         )
@@ -89,8 +89,15 @@ def check_fence(recorded: LedgerState, ctx: OperatorContext) -> None:
         )
 
 
-def patiently(call: Callable[[], T], *, transient: tuple[type[Exception], ...]) -> T:
-    """Call until it works, for :data:`PATIENCE` seconds. The call must be one that may be made twice."""
+def patiently(call: Callable[[], T]) -> T:
+    """Call until it works, for :data:`PATIENCE` seconds, where waiting helps. The call must be one that may be made
+    twice."""
     wait = wait_random_exponential(multiplier=0.2, max=5.0)
-    tries = Retrying(retry=retry_if_exception_type(transient), stop=stop_after_delay(PATIENCE), wait=wait, reraise=True)
+    tries = Retrying(
+        retry=retry_if_exception(worth_waiting),
+        stop=stop_after_delay(PATIENCE),
+        wait=wait,
+        before_sleep=lambda state: logger.info("Trying again: %s", state.outcome and state.outcome.exception()),
+        reraise=True,
+    )
     return tries(call)

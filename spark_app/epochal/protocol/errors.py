@@ -107,7 +107,3 @@ class StoreUnreachableError(StoreError):
 
 class StoreUnavailableError(StoreError):
     """The store answers, but with errors (or too late), and kept doing so until the deadline."""
-
-
-TRANSIENT = (StoreUnreachableError, StoreUnavailableError)
-"""What is worth trying again. Everything else stays wrong however often it is asked."""

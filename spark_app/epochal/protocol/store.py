@@ -23,7 +23,6 @@ import tenacity
 from obstore.store import LocalStore, MemoryStore, ObjectStore, from_url
 
 from epochal.protocol.errors import (
-    TRANSIENT,
     AccessDeniedError,
     BadCredentialsError,
     MissingBucketError,
@@ -36,6 +35,7 @@ from epochal.protocol.errors import (
     StoreUnreachableError,
     UnsafeStoreError,
 )
+from epochal.protocol.faults import fault_of, worth_waiting
 
 SCHEMES = ("s3", "gs", "az", "file", "memory")
 
@@ -228,7 +228,7 @@ class Store:
 
         policy = self._retry
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(TRANSIENT),
+            retry=tenacity.retry_if_exception(worth_waiting),
             stop=tenacity.stop_after_attempt(policy.tries) | tenacity.stop_before_delay(policy.deadline),
             wait=tenacity.wait_random_exponential(multiplier=policy.first_pause, max=policy.longest_pause),
             sleep=self._sleep,
@@ -341,53 +341,45 @@ def _remote(uri: str, scheme: str, options: StoreOptions, policy: RetryPolicy) -
     )
 
 
-_BAD_CREDENTIALS = (
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "InvalidToken",
-    "ExpiredToken",
-    "XAdminUserNotFound",  # what versitygw says, as a 404, of a key that it does not know
-)
-_NO_BUCKET = ("NoSuchBucket", "bucket does not exist", "ContainerNotFound")
-_DENIED = ("AccessDenied", "403 Forbidden", "os error 13", "(os error 1)", "(os error 30)")
 _NO_ANSWER = ("kind: Connect", "dns error", "error trying to connect")
 _METADATA = ("/latest/api/token", "/latest/meta-data/")
-_FULL = ("No space left", "os error 28", "Disk quota exceeded", "os error 122")
 
 
 def _translated(uri: str, kind: str, name: str, error: Exception) -> StoreError:
-    """Our error for what a store said. The order matters: "not found" is also said of buckets and of keys."""
-    text = str(error)
-
-    def says(signs: tuple[str, ...]) -> bool:
-        return any(sign in text for sign in signs)
-
+    """Our error for what a store said, by the table of faults. A missing object stands in no table: it is often what
+    was expected. "Not found" is also said of buckets and of keys, so these come first."""
+    text, said = str(error), _said(error)
     what = f"{kind} {name}".rstrip()
-    said = _said(error)
-    if says(_NO_BUCKET):
-        return MissingBucketError(uri, "there is no such bucket: create it, or correct the URI")
-    if isinstance(error, obstore_errors.UnauthenticatedError) or says(_BAD_CREDENTIALS):
-        return BadCredentialsError(uri, f"does not accept the credentials: check access key and secret ({said})")
-    if isinstance(error, FileNotFoundError | obstore_errors.NotFoundError):
-        return ObjectMissingError(uri, f"has no object {name}")
-    if isinstance(error, obstore_errors.PermissionDeniedError | PermissionError) or says(_DENIED):
-        return AccessDeniedError(uri, f"does not allow to {what}: check the permissions of key or user ({said})")
-    if says(_METADATA) and says(_NO_ANSWER):
+    match fault_of(error).name:
+        case "store-no-bucket":
+            return MissingBucketError(uri, "there is no such bucket: create it, or correct the URI")
+        case "store-credentials":
+            return BadCredentialsError(uri, f"does not accept the credentials: check access key and secret ({said})")
+        case _ if isinstance(error, FileNotFoundError | obstore_errors.NotFoundError):
+            return ObjectMissingError(uri, f"has no object {name}")
+        case "store-not-allowed" | "file":
+            return AccessDeniedError(uri, f"does not allow to {what}: check the permissions of key or user ({said})")
+        case "store-full":
+            return StoreFullError(uri, f"is full, cannot {what}: make room, or let cleanup keep fewer epochs")
+        case "store-refused" if "status code: 4" in text:
+            return StoreRefusedError(uri, f"refused to {what}: check region, endpoint and options ({said})")
+        case "store-refused":
+            return StoreRefusedError(uri, f"refused to {what}: that is no object name ({said})")
+        case _:
+            return _unanswered(uri, what, text, said)
+
+
+def _unanswered(uri: str, what: str, text: str, said: str) -> StoreError:
+    if not any(sign in text for sign in _NO_ANSWER):
+        return StoreUnavailableError(uri, f"failed to {what}: {said}")
+    if any(sign in text for sign in _METADATA):
         # Without keys the client asks the machine for a role. That may be slow to come up, so it is tried again.
         return StoreUnreachableError(
             uri,
             "found no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role "
             f"(its metadata service does not answer: {said})",
         )
-    if says(_NO_ANSWER):
-        return StoreUnreachableError(uri, f"does not answer: check the endpoint and the network ({said})")
-    if says(_FULL):
-        return StoreFullError(uri, f"is full, cannot {what}: make room, or let cleanup keep fewer epochs")
-    if isinstance(error, obstore_errors.InvalidPathError) or says(("Could not parse path",)):
-        return StoreRefusedError(uri, f"refused to {what}: that is no object name ({said})")
-    if (status := re.search(r"status code: 4(\d\d)", text)) and status[1] not in ("08", "09", "25", "29"):
-        return StoreRefusedError(uri, f"refused to {what}: check region, endpoint and options ({said})")
-    return StoreUnavailableError(uri, f"failed to {what}: {said}")
+    return StoreUnreachableError(uri, f"does not answer: check the endpoint and the network ({said})")
 
 
 def _not_implemented(error: Exception) -> bool:

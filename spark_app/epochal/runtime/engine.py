@@ -30,14 +30,7 @@ from epochal.protocol.control import (
 )
 from epochal.protocol.documents import COMMITTED_TABLES, DamageRecord, GenerationRecord, Manifest, OperatorState
 from epochal.protocol.epochs import NO_EPOCH, Epoch
-from epochal.protocol.errors import (
-    AccessDeniedError,
-    BadCredentialsError,
-    MissingBucketError,
-    NewerDocumentError,
-    StoreConfigError,
-    UnsafeStoreError,
-)
+from epochal.protocol.faults import exit_code
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import Fenced, record_damage
 from epochal.protocol.resolve import Found, NothingToRestore, Resolution, StartEmpty, newest_epoch_number
@@ -45,6 +38,7 @@ from epochal.protocol.start import StartRequest, WouldRepeat, start_generation
 from epochal.protocol.store import Store
 from epochal.runtime.checkpoint.checkpointer import Checkpointer, JobIdentity
 from epochal.runtime.checkpoint.committer import Committer
+from epochal.runtime.checkpoint.patience import Patience
 from epochal.runtime.checkpoint.taking_back import abilities, take_back
 from epochal.runtime.dataflow.arrow_batches import LIMIT, bound_batches
 from epochal.runtime.dataflow.checkpoint_attempt import now_micros
@@ -67,17 +61,6 @@ from epochal.runtime.state.tables import check_replicas
 
 logger = logging.getLogger(__name__)
 
-MISCONFIGURED = (
-    PipelineError,
-    NewerDocumentError,
-    StoreConfigError,
-    MissingBucketError,
-    BadCredentialsError,
-    AccessDeniedError,
-    UnsafeStoreError,
-)
-"""What no restart mends."""
-
 TAKEN_OVER = ("spark.sql.shuffle.partitions",)
 """Settings that a restart may change although Spark has them in its progress log."""
 
@@ -92,6 +75,7 @@ class Engine:
         self._paths = JobPaths(config.namespace, config.job)
         self._phase = DriverPhase.STARTING
         self._message = ""
+        self._waiting = ""
         self._started = now_micros()
         self._restored: Epoch | None = None
         self._newest_number: Epoch | None = None
@@ -122,11 +106,8 @@ class Engine:
             self._ended.wait()
         except WouldRepeatError as error:
             self._end(EXIT_WOULD_REPEAT, DriverPhase.FAILED, str(error))
-        except MISCONFIGURED as error:
-            self._end(EXIT_MISCONFIGURED, DriverPhase.FAILED, str(error))
         except Exception as error:
-            logger.exception("Driver of generation %s failed to start", self.config.generation)
-            self._end(EXIT_FAILED, DriverPhase.FAILED, str(error))
+            self.fail(error)
         finally:
             self._shut_down()
         assert self.exit_code is not None
@@ -143,8 +124,12 @@ class Engine:
                 logger.exception("A tick failed")
                 self._on_error(error)
 
-    def fail(self, code: int, message: str) -> None:
-        self._end(code, DriverPhase.FAILED, message)
+    def fail(self, error: BaseException) -> None:
+        """End with the exit code that the table of faults has for this error."""
+        code = exit_code(error)
+        if code != EXIT_MISCONFIGURED:  # then the message says it all
+            logger.error("Driver of generation %s failed", self.config.generation, exc_info=error)
+        self._end(code, DriverPhase.FAILED, str(error))
 
     def stop(self, message: str) -> None:
         """End without a checkpoint: the newest epoch is what counts."""
@@ -214,6 +199,7 @@ class Engine:
                 generation=config.generation,
                 persistence=persistence,
                 tasks=self._tasks,
+                patience=Patience(self._ended, self._wait_for),
             )
             # Step 4
             if resolved.left is not None:
@@ -287,6 +273,9 @@ class Engine:
 
     def _say(self, message: str) -> None:
         self._message = message
+
+    def _wait_for(self, message: str) -> None:
+        self._waiting = message
 
     def _end_damaged(self, store: Store, epoch: Epoch, error: DamagedStateError) -> None:
         """Somebody who asked for just this epoch has to look; otherwise the next generation takes an older one."""
@@ -418,7 +407,7 @@ class Engine:
                 )
 
     def _on_error(self, error: BaseException) -> None:
-        self._end(EXIT_FAILED, DriverPhase.FAILED, str(error))
+        self._end(exit_code(error), DriverPhase.FAILED, str(error))
 
     def _end(self, code: int, phase: DriverPhase, message: str) -> None:
         if self.exit_code is None:
@@ -462,6 +451,9 @@ class Engine:
         stopping = report is not None and report.then_stop and report.state is not CheckpointState.FAILED
         return DriverPhase.STOPPING if self._phase is DriverPhase.RUNNING and stopping else self._phase
 
+    def _message_now(self) -> str:
+        return self._message if self._ended.is_set() else self._waiting or self._message
+
     def status(self) -> DriverStatus:
         sources, reports = self._sources(), Reports(self._report_problems)
         sinks = [task for task in self._tasks.values() if task.context.pending is not None]
@@ -482,7 +474,7 @@ class Engine:
             state_bytes=reports.of("state", lambda: sum(self._state_bytes().values()), 0),
             checkpoint=None if self._checkpointer is None else self._checkpointer.newest_report(),
             edges=tuple(self._edges),
-            message=self._message or reports.message,
+            message=self._message_now() or reports.message,
         )
 
     def _snapshot(self) -> Snapshot:

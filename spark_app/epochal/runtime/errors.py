@@ -2,6 +2,8 @@
 
 import re
 
+from epochal.protocol.faults import MendedBy, fault_of
+
 NOT_HERE = "EPOCHAL_STATE_NOT_HERE"
 """In the message of a task that misses files: the executor that had them is gone."""
 
@@ -13,8 +15,17 @@ class PipelineError(Exception):
     """The pipeline cannot work, found before anything starts: a bad name, a wrong column, a dangling graph."""
 
 
+class OutsideError(PipelineError):
+    """The same, but it is not the pipeline that has to change: a table, a topic, a right. A person mends that outside
+    of the job, and a later generation finds it mended."""
+
+
+class UserCodeError(Exception):
+    """The user's function failed while it described the pipeline. Its cause says who can mend that."""
+
+
 class OperatorError(Exception):
-    """An operator failed while the job was running."""
+    """An operator failed. What it was caused by says who can mend that."""
 
     def __init__(self, operator: str, error: BaseException) -> None:
         super().__init__(f"operator {operator!r} failed: {summarize_error(error)}")
@@ -42,6 +53,27 @@ class WouldRepeatError(Exception):
 
 class JobStoppingError(Exception):
     """Raised into a source's batch that came after the last barrier: the batch belongs to nobody."""
+
+
+def explained(error: BaseException, where: str, said: str = "") -> Exception:
+    """An error of a target, of the kind that the table of faults says: use it with ``raise … from error``. ``said`` is
+    the error's text if it is not the one to show."""
+    said = said or summarize_error(error)
+    match fault_of(error).mended_by:
+        case MendedBy.TIME:
+            return UnavailableError(f"{where} does not answer, or cannot serve now: {said}")
+        case MendedBy.PERSON:
+            return OutsideError(f"{where}: {said}")
+        case MendedBy.EDIT:
+            return PipelineError(f"{where}: {said}")
+
+
+def undescribed(message: str, error: Exception) -> Exception:
+    """An error that came up while the pipeline was described, by the user's code or because of it: use it with
+    ``raise … from error``."""
+    found = UserCodeError(message)
+    found.__cause__ = error
+    return PipelineError(message) if fault_of(found).mended_by is MendedBy.EDIT else found
 
 
 def lost_state(error: BaseException) -> bool:

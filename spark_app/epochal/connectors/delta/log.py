@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from epochal.connectors.commit_ledger import Entry, newer_than
 from epochal.protocol.control import StorageConfig
-from epochal.protocol.errors import ObjectMissingError, StoreError
+from epochal.protocol.errors import ObjectMissingError
 from epochal.protocol.store import Exists, Store
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.state.persistence import store_of
@@ -139,10 +139,7 @@ class DeltaLog:
         place = StorageConfig(
             uri=uri.rstrip("/"), endpoint=self.options.get("AWS_ENDPOINT_URL"), region=self.options.get("AWS_REGION")
         )
-        try:
-            return store_of(place)
-        except StoreError as error:
-            raise self._refused(str(error)) from error
+        return store_of(place)
 
     def _refused(self, why: str) -> PipelineError:
         return PipelineError(

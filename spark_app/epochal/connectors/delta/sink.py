@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from epochal.connectors.commit_ledger import LedgerSink, LedgerState, check_fence, check_life, patiently
-from epochal.connectors.delta.log import DeltaLog, TakenError
+from epochal.connectors.delta.log import DeltaLog
 from epochal.protocol.control import StorageConfig
 from epochal.runtime.dataflow.operator import MAIN, OperatorContext
-from epochal.runtime.errors import PipelineError, summarize_error
+from epochal.runtime.errors import OutsideError, PipelineError, explained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +44,10 @@ class DeltaSink(LedgerSink):
 
     def open(self, ctx: OperatorContext) -> None:
         """Take over from older generations: from here on they can commit nothing here."""
-        patiently(lambda: self._take_over(ctx), transient=(CommitFailedError,))
+        patiently(lambda: self._take_over(ctx))
 
     def write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
-        return patiently(lambda: self._write(epoch, objects, ctx), transient=(CommitFailedError,))
+        return patiently(lambda: self._write(epoch, objects, ctx))
 
     def _write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
         table = self._read()
@@ -59,7 +59,7 @@ class DeltaSink(LedgerSink):
         return True
 
     def take_back(self, after: int, ctx: OperatorContext) -> int:
-        return patiently(lambda: self._take_back(after, ctx), transient=(TakenError,))
+        return patiently(lambda: self._take_back(after, ctx))
 
     def _take_back(self, after: int, ctx: OperatorContext) -> int:
         """One Delta transaction, which removes the files that later epochs added. Other writers' files stay."""
@@ -104,22 +104,22 @@ class DeltaSink(LedgerSink):
             table = self._read()
         except TableNotFoundError:
             return
-        except (DeltaError, OSError) as error:
-            raise PipelineError(f"Delta table {self._target.uri}: {summarize_error(error)}") from error
+        except Exception as error:
+            raise explained(error, f"Delta table {self._target.uri}") from error
         found = {one.name: one.type for one in table.schema().fields}
         if columns.keys() != found.keys():
-            raise PipelineError(
+            raise OutsideError(
                 f"Delta table {self._target.uri} has the columns {', '.join(found)}, "
                 f"and the stream {', '.join(columns)}"
             )
         for name, kind in columns.items():
             if kind != found[name]:
-                raise PipelineError(
+                raise OutsideError(
                     f"column {name} is {_told_type(kind)}, and Delta table {self._target.uri} has it as "
                     f"{_told_type(found[name])}: cast it"
                 )
         if self._target.partition_by and list(self._target.partition_by) != table.metadata().partition_columns:
-            raise PipelineError(
+            raise OutsideError(
                 f"Delta table {self._target.uri} is partitioned by {table.metadata().partition_columns}, "
                 f"not by {list(self._target.partition_by)}"
             )

@@ -50,13 +50,13 @@ class Http(StreamEnd):
         headers: Mapping[str, str] | None = None,
         rows_per_request: int = 500,
         timeout: Duration = "30 seconds",
-        patience: Duration = "2 minutes",
+        patience: Duration = "10 minutes",
     ) -> None:
         """POST rows as JSON arrays, **at least once**: after a crash, or when an answer was lost, a request comes
         again, with the same body and the same ``Idempotency-Key`` (``namespace/job/operator/epoch/part``).
 
-        A server that does not answer, or answers 408, 425, 429 or 5xx, is asked again for ``patience``; any other
-        answer than 2xx ends the job.
+        A server that does not answer, or answers 408, 409, 425, 429 or 5xx, is asked again for ``patience``; any
+        other answer than 2xx ends the driver.
         """
         with named_by(name):
             target = HttpTarget(

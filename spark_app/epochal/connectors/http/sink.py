@@ -9,18 +9,17 @@ from urllib.parse import SplitResult, urlsplit
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from epochal.connectors.object_sink import ObjectSink
 from epochal.protocol.control import StorageConfig
+from epochal.protocol.faults import worth_waiting
 from epochal.runtime.dataflow.operator import OperatorContext
-from epochal.runtime.errors import PipelineError
+from epochal.runtime.errors import PipelineError, UnavailableError
 
 logger = logging.getLogger(__name__)
 
 KEY_HEADER = "Idempotency-Key"
-_LATER = (408, 425, 429)
-"""Answers beside those from 500 on that ask to come again."""
 LONGEST_WAIT = 60.0
 
 
@@ -32,7 +31,7 @@ class HttpTarget:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     rows_per_request: int = 500
     timeout: float = 30.0
-    patience: float = 120.0
+    patience: float = 600.0
 
     def __post_init__(self) -> None:
         parts = self.parts
@@ -51,14 +50,12 @@ class HttpTarget:
 
 
 class HttpRefusedError(Exception):
-    """The server answers, and does not want the rows."""
+    """The server's answer is not 2xx. The table of faults says what that means; ``after`` is how many seconds the
+    server asks to wait."""
 
-
-class _AgainError(Exception):
-    """Worth another try, ``after`` so many seconds if the server said so."""
-
-    def __init__(self, problem: str, after: float = 0.0) -> None:
+    def __init__(self, problem: str, status: int, after: float = 0.0) -> None:
         super().__init__(problem)
+        self.status = status
         self.after = after
 
 
@@ -69,6 +66,8 @@ class HttpSink(ObjectSink):
     was lost, a request comes again with the same key and the same body.
     """
 
+    commit_patience = 0.0
+    """It waits by itself, from the request on that was not taken: no other is made again."""
     why_not_taken_back = "rows that were posted stay where they were sent"
 
     def __init__(self, target: HttpTarget, storage: StorageConfig) -> None:
@@ -87,7 +86,7 @@ class HttpSink(ObjectSink):
             body = f"[{','.join(part)}]".encode()
             key = f"{ctx.job.name}/{ctx.name}/{epoch}/{number}"
             tries = Retrying(
-                retry=retry_if_exception_type(_AgainError),
+                retry=retry_if_exception(worth_waiting),
                 stop=stop_after_delay(target.patience),
                 wait=_wait,
                 before_sleep=lambda state: logger.warning("Posting again: %s", _problem(state)),
@@ -118,13 +117,12 @@ class HttpSink(ObjectSink):
             with connection.getresponse() as answer:
                 said = answer.read(500).decode(errors="replace")
         except (OSError, http.client.HTTPException) as error:
-            raise _AgainError(f"{target} does not answer: {type(error).__name__}: {error}") from error
+            raise UnavailableError(f"{target} does not answer: {type(error).__name__}: {error}") from error
         finally:
             connection.close()
-        if answer.status in _LATER or answer.status >= 500:
-            raise _AgainError(f"{target} answered {answer.status}", _seconds(answer.getheader("Retry-After")))
         if not 200 <= answer.status < 300:
-            raise HttpRefusedError(f"{target} answered {answer.status} to {KEY_HEADER} {key}: {said!r}")
+            problem = f"{target} answered {answer.status} to {KEY_HEADER} {key}: {said!r}"
+            raise HttpRefusedError(problem, answer.status, _seconds(answer.getheader("Retry-After")))
 
 
 def _seconds(after: str | None) -> float:
@@ -137,5 +135,5 @@ def _problem(state: RetryCallState) -> BaseException | None:
 
 def _wait(state: RetryCallState) -> float:
     problem = _problem(state)
-    after = problem.after if isinstance(problem, _AgainError) else 0.0
+    after = problem.after if isinstance(problem, HttpRefusedError) else 0.0
     return max(after, wait_random_exponential(multiplier=0.2, max=10.0)(state))

@@ -5,18 +5,17 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.table import Table, TableProperties
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from sqlalchemy.exc import OperationalError
 
 from epochal.connectors.commit_ledger import LedgerSink, LedgerState, check_fence, check_life, patiently
 from epochal.connectors.iceberg.history import EPOCH, JOB, OPERATOR, TAKEN_BACK, files_of, later_snapshots
 from epochal.protocol.control import StorageConfig
 from epochal.runtime.dataflow.operator import MAIN, OperatorContext
-from epochal.runtime.errors import PipelineError, UnavailableError, summarize_error
+from epochal.runtime.errors import OutsideError, explained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +49,10 @@ class IcebergSink(LedgerSink):
 
     def open(self, ctx: OperatorContext) -> None:
         """Take over from older generations: from here on they can commit nothing here."""
-        patiently(lambda: self._take_over(ctx), transient=(CommitFailedException,))
+        patiently(lambda: self._take_over(ctx))
 
     def write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
-        return patiently(lambda: self._write(epoch, objects, ctx), transient=(CommitFailedException,))
+        return patiently(lambda: self._write(epoch, objects, ctx))
 
     def _write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
         with self._catalog() as catalog:
@@ -68,7 +67,7 @@ class IcebergSink(LedgerSink):
         return True
 
     def take_back(self, after: int, ctx: OperatorContext) -> int:
-        return patiently(lambda: self._take_back(after, ctx), transient=(CommitFailedException,))
+        return patiently(lambda: self._take_back(after, ctx))
 
     def _take_back(self, after: int, ctx: OperatorContext) -> int:
         """One snapshot, without the files that the later epochs' snapshots added. Other writers' files stay."""
@@ -115,11 +114,9 @@ class IcebergSink(LedgerSink):
                     return catalog.load_table(name)
         except NoSuchTableError:
             return None
-        except (OSError, OperationalError) as error:
-            raise UnavailableError(f"the Iceberg catalog does not answer: {summarize_error(error)}") from error
         except Exception as error:
-            raise PipelineError(f"the Iceberg catalog cannot be used: {summarize_error(error)}") from error
-        raise PipelineError(f"Iceberg table {name}: the catalog has no namespace {namespace!r}, make it first")
+            raise explained(error, "the Iceberg catalog") from error
+        raise OutsideError(f"Iceberg table {name}: the catalog has no namespace {namespace!r}, make it first")
 
     def _check(self, stream: pa.Schema) -> None:
         name, table = self._target.table, self._found()
@@ -127,14 +124,14 @@ class IcebergSink(LedgerSink):
             return
         found = {one.name: one for one in table.schema().fields}
         if unknown := [column for column in stream.names if column not in found]:
-            raise PipelineError(
+            raise OutsideError(
                 f"Iceberg table {name} has no column for {', '.join(unknown)}; it has {', '.join(found)}"
             )
         if missing := [key for key, one in found.items() if one.required and key not in stream.names]:
-            raise PipelineError(f"Iceberg table {name} needs {', '.join(missing)}, which the stream has not")
+            raise OutsideError(f"Iceberg table {name} needs {', '.join(missing)}, which the stream has not")
         for one in pyarrow_to_schema(stream, name_mapping=table.schema().name_mapping).fields:
             if one.field_type != found[one.name].field_type:
-                raise PipelineError(
+                raise OutsideError(
                     f"column {one.name} is {one.field_type}, and Iceberg table {name} has it as "
                     f"{found[one.name].field_type}: cast it"
                 )

@@ -19,28 +19,14 @@ from epochal.connectors.commit_ledger import (
     patiently,
 )
 from epochal.protocol.control import StorageConfig
+from epochal.protocol.faults import MendedBy, fault_of
 from epochal.runtime.dataflow.operator import MAIN, OperatorContext
-from epochal.runtime.errors import PipelineError, UnavailableError
+from epochal.runtime.errors import OutsideError, explained
 
 ANSWER_SECONDS = 10.0
 COMMIT_SECONDS = 60.0
 T = TypeVar("T")
 TRANSACTION_MILLISECONDS = 300_000
-_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
-_WRONG = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._INVALID_ARG)
-"""What stays wrong however often it is asked."""
-
-_NOT_YET = (
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.UNSTABLE_OFFSET_COMMIT,
-)
-"""What a broker says that has just come up, or that is bringing a transaction to its end."""
-
-
-class _NotYetError(KafkaException):
-    """Worth asking again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,19 +78,14 @@ class KafkaSink(LedgerSink):
         group = _id(ctx)
         remedy = f"If its records may stay, forget the epoch: kafka-consumer-groups.sh --delete --group {group}"
         self._asking(lambda: check_life(self._recorded(ctx, "read_uncommitted"), ctx, remedy=remedy))
-        self._producer = Producer(
-            {
-                **self._target.client(),
-                "transactional.id": group,
-                "transaction.timeout.ms": TRANSACTION_MILLISECONDS,
-                # As Java's clients do it: equal keys of all producers meet in one partition.
-                "partitioner": "murmur2_random",
-            }
-        )
-        self._asking(lambda: self._open().init_transactions(COMMIT_SECONDS))
+        self._asking(lambda: self._open(ctx))
 
     def write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
-        return self._asking(lambda: self._write(epoch, objects, ctx))
+        try:
+            return self._asking(lambda: self._write(epoch, objects, ctx))
+        except Exception:
+            self._give_up_producer()
+            raise
 
     def _write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
         """One transaction.
@@ -114,12 +95,12 @@ class KafkaSink(LedgerSink):
         3. The epoch's number. Then commit.
         """
         # Step 1
+        producer = self._open(ctx)
         recorded = self._recorded(ctx, "read_committed")
         check_fence(recorded, ctx)
         if recorded.epoch >= epoch:
             return False
         # Step 2
-        producer = self._open()
         producer.begin_transaction()
         for batch in self.batches(objects):
             for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
@@ -145,7 +126,7 @@ class KafkaSink(LedgerSink):
 
     def _recorded(self, ctx: OperatorContext, isolation: str) -> LedgerState:
         """With ``read_committed`` the broker answers when no transaction is open any more."""
-        return patiently(lambda: self._ask_group(ctx, isolation), transient=(_NotYetError,))
+        return patiently(lambda: self._ask_group(ctx, isolation))
 
     def _ask_group(self, ctx: OperatorContext, isolation: str) -> LedgerState:
         consumer = self._consumer(ctx, isolation)
@@ -153,10 +134,6 @@ class KafkaSink(LedgerSink):
             found = consumer.committed([TopicPartition(self._target.topic, 0)], COMMIT_SECONDS)[0]
             if found.error is not None:
                 raise KafkaException(found.error)
-        except KafkaException as error:
-            if error.args[0].code() in _NOT_YET:
-                raise _NotYetError(error.args[0]) from error
-            raise
         finally:
             consumer.close()
         if found.offset < 0:
@@ -167,9 +144,28 @@ class KafkaSink(LedgerSink):
     def _consumer(self, ctx: OperatorContext, isolation: str) -> Consumer:
         return Consumer({**self._target.client(), "group.id": _id(ctx), "isolation.level": isolation})
 
-    def _open(self) -> Producer:
-        assert self._producer is not None
+    def _open(self, ctx: OperatorContext) -> Producer:
+        """The producer. A new one brings to an end what one before it has begun, and shuts that one out."""
+        if self._producer is None:
+            producer = Producer(
+                {
+                    **self._target.client(),
+                    "transactional.id": _id(ctx),
+                    "transaction.timeout.ms": TRANSACTION_MILLISECONDS,
+                    # As Java's clients do it: equal keys of all producers meet in one partition.
+                    "partitioner": "murmur2_random",
+                }
+            )
+            producer.init_transactions(COMMIT_SECONDS)
+            self._producer = producer
         return self._producer
+
+    def _give_up_producer(self) -> None:
+        """After an error nobody knows how far its transaction has come: the next try begins with another one, as the
+        next driver would."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer = None
 
     def _check_topic(self) -> None:
         said: list[KafkaError] = []
@@ -180,25 +176,23 @@ class KafkaSink(LedgerSink):
             admin = AdminClient(settings)
             found = admin.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
             if found.error is not None:
-                raise PipelineError(
+                raise OutsideError(
                     f"Kafka at {self._target.bootstrap} has no topic {topic} ({found.error.str()}): make it first"
                 )
 
         self._asking(ask, said)
 
     def _asking(self, ask: Callable[[], T], said: list[KafkaError] | None = None) -> T:
-        """Ask Kafka, and tell what went wrong apart: the settings, another driver, or nobody there."""
-        where = f"Kafka at {self._target.bootstrap}"
+        """Ask Kafka, and tell by the table of faults what went wrong. ``said`` is what the client said meanwhile: of a
+        wrong password it says no more than that nobody answers."""
         try:
             return ask()
         except KafkaException as error:
-            told: KafkaError = error.args[0]
-            for each in (told, *(said or [])):
-                if each.code() in _WRONG:
-                    raise PipelineError(f"{where}: {each.str()}") from error
-            if told.code() in _FENCED:
+            heard = [error, *map(KafkaException, said or [])]
+            worst = next((one for one in heard if fault_of(one).mended_by is not MendedBy.TIME), error)
+            if fault_of(error).name == "kafka-fenced":
                 raise SinkFencedError(f"a newer generation has taken over topic {self._target.topic}") from error
-            raise UnavailableError(f"{where}: {told.str()}") from error
+            raise explained(worst, f"Kafka at {self._target.bootstrap}", worst.args[0].str()) from worst
 
 
 def _id(ctx: OperatorContext) -> str:

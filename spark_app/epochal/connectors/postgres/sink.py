@@ -10,10 +10,11 @@ from pyspark.sql import functions as F
 
 from epochal.connectors.commit_ledger import LedgerSink, LedgerState, check_fence, check_life, patiently
 from epochal.connectors.postgres.log import CommitLog, Database
-from epochal.connectors.postgres.target import PostgresTarget, connect, explained
+from epochal.connectors.postgres.target import PostgresTarget, connect
 from epochal.protocol.control import StorageConfig
+from epochal.protocol.faults import worth_waiting
 from epochal.runtime.dataflow.operator import MAIN, OperatorContext
-from epochal.runtime.errors import PipelineError
+from epochal.runtime.errors import OutsideError, explained
 
 EPOCHS = "epochal_epochs"
 """The table, beside the target, in which each sink has a row."""
@@ -58,18 +59,15 @@ class PostgresSink(LedgerSink):
                 change = sql.SQL("UPDATE {} SET generation = %s WHERE job = %s AND operator = %s")
                 db.execute(change.format(self._epochs), (ctx.job.generation, ctx.job.name, ctx.name))
         except psycopg.Error as error:
-            raise explained(error, self._target) from error
+            raise explained(error, str(self._target)) from error
 
     def encode(self, frame: DataFrame) -> DataFrame:
         columns = [F.to_json(name).alias(name) if name in self._as_json else F.col(name) for name in frame.columns]
         return frame.select(columns)
 
     def write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
-        return patiently(
-            lambda: self._write(epoch, objects, ctx),
-            # A lost answer to COMMIT among them: the next try finds the epoch there.
-            transient=(psycopg.OperationalError,),
-        )
+        # Also after an answer to COMMIT that was lost: the next try finds the epoch there.
+        return patiently(lambda: self._write(epoch, objects, ctx))
 
     def _write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
         """One transaction.
@@ -96,7 +94,7 @@ class PostgresSink(LedgerSink):
         return True
 
     def take_back(self, after: int, ctx: OperatorContext) -> int:
-        return patiently(lambda: self._take_back(after, ctx), transient=(psycopg.OperationalError,))
+        return patiently(lambda: self._take_back(after, ctx))
 
     def _take_back(self, after: int, ctx: OperatorContext) -> int:
         """One transaction: whoever is cut off has changed nothing, and whoever comes again finds nothing to do."""
@@ -109,10 +107,10 @@ class PostgresSink(LedgerSink):
                 epochs = self._log.take_back(db, ctx, after)
                 self._set_epoch(db, ctx, self._log.newest(db, ctx))
                 return epochs
-        except psycopg.OperationalError:
-            raise
         except psycopg.Error as error:
-            raise explained(error, self._target) from error
+            if worth_waiting(error):
+                raise
+            raise explained(error, str(self._target)) from error
 
     def _set_epoch(self, db: Database, ctx: OperatorContext, epoch: int) -> None:
         change = sql.SQL("UPDATE {} SET epoch = %s, committed_at = now() WHERE job = %s AND operator = %s")
@@ -161,7 +159,7 @@ class PostgresSink(LedgerSink):
                     db.execute(_MAKE_EPOCHS.format(self._epochs))
                 except psycopg.errors.InsufficientPrivilege as error:
                     statement = _MAKE_EPOCHS.format(self._epochs).as_string(db)
-                    raise PipelineError(
+                    raise OutsideError(
                         f"{self._target} may not make the table in which epochs are noted; let somebody do it who may, "
                         f"and grant SELECT, INSERT and UPDATE on it: {statement}"
                     ) from error

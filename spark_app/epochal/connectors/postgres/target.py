@@ -9,7 +9,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import types as T
 
-from epochal.runtime.errors import PipelineError, UnavailableError
+from epochal.runtime.errors import OutsideError, PipelineError, explained
 
 CONNECT_SECONDS = 10
 SESSION = (
@@ -19,8 +19,6 @@ SESSION = (
     "SET tcp_keepalives_count = 3",
     "SET lock_timeout = '60s'",
 )
-_LATER = ("starting up", "shutting down", "too many clients", "remaining connection slots", "recovery mode")
-"""What a server says that refuses for a while only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +49,7 @@ class PostgresTarget:
             with connect(self) as db:
                 return _check(db, self, schema)
         except psycopg.Error as error:
-            raise explained(error, self) from error
+            raise explained(error, str(self)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +74,6 @@ def connect(target: PostgresTarget) -> psycopg.Connection[tuple[Any, ...]]:
     return db
 
 
-def explained(error: psycopg.Error, target: PostgresTarget) -> Exception:
-    """What somebody has to know: whether it is the settings, or whether the server is away."""
-    said = " ".join(str(error).split())
-    answered = error.sqlstate is not None or "FATAL" in said
-    if isinstance(error, psycopg.OperationalError) and (not answered or any(word in said for word in _LATER)):
-        return UnavailableError(f"{target} does not answer: {said}")
-    return PipelineError(f"{target}: {said}")
-
-
 def _parsed(dsn: str) -> dict[str, Any]:
     try:
         return conninfo_to_dict(dsn)
@@ -101,21 +90,21 @@ def _check(db: psycopg.Connection, target: PostgresTarget, schema: T.StructType)
     if not found:
         columns = ", ".join(f"{name.name} {_fitting(name.dataType)}" for name in schema)
         keys = f", PRIMARY KEY ({', '.join(target.keys)})" if target.keys else ""
-        raise PipelineError(f"{target} has no table {target.table}: CREATE TABLE {target.table} ({columns}{keys})")
+        raise OutsideError(f"{target} has no table {target.table}: CREATE TABLE {target.table} ({columns}{keys})")
     unknown = [name for name in schema.names if name not in found or found[name].generated]
     if unknown:
-        raise PipelineError(
+        raise OutsideError(
             f"table {target.table} has no column for {', '.join(unknown)}; it takes "
             f"{', '.join(name for name, column in found.items() if not column.generated)}"
         )
     if missing := [name for name, column in found.items() if column.needed and name not in schema.names]:
-        raise PipelineError(
+        raise OutsideError(
             f"table {target.table} needs {', '.join(missing)}, which the stream has not: it has "
             f"{', '.join(schema.names)}"
         )
     for one in schema:
         if not _fits(one.dataType, found[one.name]):
-            raise PipelineError(
+            raise OutsideError(
                 f"column {one.name} is {one.dataType.simpleString()}, and table {target.table} has it as "
                 f"{found[one.name].type}: cast one of them (for example to {_fitting(one.dataType)})"
             )
@@ -151,12 +140,12 @@ def _check_keys(db: psycopg.Connection, target: PostgresTarget, columns: Sequenc
     fitting = [nulls_equal for names, nulls_equal in rows if names == sorted(target.keys)]
     keys = ", ".join(target.keys)
     if not fitting:
-        raise PipelineError(
+        raise OutsideError(
             f"an upsert by {keys} needs a unique index on just these columns: "
             f"ALTER TABLE {target.table} ADD PRIMARY KEY ({keys})"
         )
     if not any(fitting):
-        raise PipelineError(
+        raise OutsideError(
             f"a key of {keys} may be NULL in table {target.table}, and NULLs are not equal there: such a row would be "
             "inserted again and again. Declare the columns NOT NULL, or the index NULLS NOT DISTINCT (PostgreSQL 15)"
         )

@@ -324,7 +324,7 @@ class Checkpointer:
             for task in self._tasks.values():
                 task.context.table_manager.forget_unpublished(manifest.epoch, published)
             # Step 2
-            self._committer.commit(manifest, held=_pending(run), on_sink=run.finished_commit)
+            self._committer.commit(manifest, held=_pending(run), on_sink=run.finished_commit, on_wait=run.waits)
         except Exception as error:
             self._on_error(error)
             return

@@ -10,7 +10,8 @@ from epochal.protocol.epochs import Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import record_commit
 from epochal.protocol.store import Store
-from epochal.runtime.dataflow.operator import SinkOperator
+from epochal.runtime.checkpoint.patience import Patience
+from epochal.runtime.dataflow.operator import COMMIT_PATIENCE, SinkOperator
 from epochal.runtime.dataflow.task import Task
 from epochal.runtime.errors import DamagedStateError, OperatorError, PipelineError
 from epochal.runtime.state.persistence import Persistence
@@ -29,12 +30,14 @@ class Committer:
         generation: Generation,
         persistence: Persistence,
         tasks: Mapping[str, Task],
+        patience: Patience,
     ) -> None:
         self._store = store
         self._paths = paths
         self._generation = generation
         self._persistence = persistence
         self._tasks = tasks
+        self._patience = patience
 
     def commit(
         self,
@@ -42,9 +45,11 @@ class Committer:
         *,
         held: Mapping[str, list[Run]] | None = None,
         on_sink: Callable[[str], None] = lambda _: None,
+        on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Commit an epoch that is published. ``held``: by sink, the runs that its snapshot holds, if this driver made
-        it; otherwise rows are read from the store. ``on_sink`` is told of each sink that has committed.
+        it; otherwise rows are read from the store. ``on_sink`` is told of each sink that has committed, ``on_wait`` of
+        what a commit waits for.
 
         1. Every sink commits what the manifest has pending for it.
         2. Record that all have.
@@ -54,10 +59,17 @@ class Committer:
         # Step 1
         for name, task in self._tasks.items():
             if isinstance(task.operator, SinkOperator):
-                self._commit_sink(task, task.operator, manifest, None if held is None else held.get(name, []))
+                runs = None if held is None else held.get(name, [])
+                self._commit_sink(task, task.operator, manifest, runs, on_wait=on_wait)
                 on_sink(name)
         # Step 2
-        record_commit(self._store, self._paths, CommitRecord(epoch=manifest.epoch, generation=self._generation))
+        record = CommitRecord(epoch=manifest.epoch, generation=self._generation)
+        self._patience.call(
+            "recording the commit",
+            lambda: record_commit(self._store, self._paths, record),
+            seconds=COMMIT_PATIENCE,
+            on_wait=on_wait,
+        )
 
     def take_back_end(self, manifest: Manifest) -> None:
         """The job goes on after an epoch that was its end: sinks that can take back what they were given only because
@@ -89,6 +101,7 @@ class Committer:
         held: list[Run] | None,
         *,
         tables: tuple[str, ...] = COMMITTED_TABLES,
+        on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
         state = manifest.operators.get(task.name)
         if state is None:
@@ -103,7 +116,13 @@ class Committer:
                 declared = functools.partial(with_types_of, schema=kinds)
                 read = [self._persistence.read(run, manifest.epoch, declared=declared).hold() for run in stored]
             frame = union(run.frame for run in held or read) if sink.needs_frame else None
-            sink.commit(manifest.epoch, frame, [part.object for part in parts], task.context)
+            objects = [part.object for part in parts]
+            self._patience.call(
+                f"sink {task.name!r}",
+                lambda: sink.commit(manifest.epoch, frame, objects, task.context),
+                seconds=sink.commit_patience,
+                on_wait=on_wait,
+            )
         except DamagedStateError:
             raise
         except Exception as error:

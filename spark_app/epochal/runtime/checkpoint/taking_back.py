@@ -8,7 +8,7 @@ from epochal.protocol.resolve import LeftBehind
 from epochal.runtime.dataflow.graph import Graph
 from epochal.runtime.dataflow.operator import SinkOperator
 from epochal.runtime.dataflow.task import Task
-from epochal.runtime.errors import OperatorError, PipelineError, WouldRepeatError
+from epochal.runtime.errors import OperatorError, OutsideError, PipelineError, WouldRepeatError
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,8 @@ def take_back(
 def _take_back(sink: SinkOperator, left: LeftBehind, task: Task, *, repeat: bool) -> None:
     try:
         epochs = sink.take_back(left.restored, task.context)
+    except OutsideError as error:  # somebody has to let it
+        raise OperatorError(task.name, error) from error
     except PipelineError as error:  # it cannot, and knows only now
         if not repeat:
             raise WouldRepeatError(refusal(left, {task.name: str(error)}) or str(error)) from error

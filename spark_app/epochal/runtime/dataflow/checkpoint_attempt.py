@@ -119,6 +119,12 @@ class EpochRun:
 
     # --- how it goes on ---
 
+    def waits(self, message: str) -> None:
+        """What a sink's commit waits for; empty once that is over."""
+        with self._lock:
+            if self.state is CheckpointState.COMMITTING:
+                self.message = message
+
     def try_commit_point(self) -> bool:
         """From here on the epoch cannot be aborted: its manifest is being published. False if it has been."""
         return self._move(CheckpointState.IN_PROGRESS, CheckpointState.COMMITTING)

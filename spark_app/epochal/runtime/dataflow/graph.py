@@ -11,7 +11,7 @@ from epochal.protocol.paths import check_label
 from epochal.runtime.dataflow.operator import MAIN, ROW_KIND, Operator, SinkOperator
 from epochal.runtime.dataflow.sink_contract import check_sink
 from epochal.runtime.dataflow.source import SourceSpec
-from epochal.runtime.errors import OperatorError, PipelineError, UnavailableError, summarize_error
+from epochal.runtime.errors import OperatorError, PipelineError, UnavailableError, summarize_error, undescribed
 from epochal.runtime.state.stored_types import check_storable
 
 SINK = "sink"
@@ -117,7 +117,7 @@ class Graph:
         except UnavailableError as error:
             raise OperatorError(node.name, error) from error
         except Exception as error:
-            raise PipelineError(f"operator {node.name!r}: {summarize_error(error)}") from error
+            raise undescribed(f"operator {node.name!r}: {summarize_error(error)}", error) from error
 
     def untimed_sources(self, node: str) -> list[str]:
         """The sources that a node's rows come from and that have no event time: with one of them there is never a

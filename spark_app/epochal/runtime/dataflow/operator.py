@@ -17,6 +17,8 @@ from epochal.runtime.state.tables import Run
 MAIN = "main"
 EXPRESSIONS = frozenset({"aggregates", "order"})
 """Parts of a definition that another version of Spark may say in other words."""
+COMMIT_PATIENCE = 600.0
+"""Seconds that a commit waits for a target that is away. After that the driver ends, and the next one commits."""
 ROW_KIND = "row_kind"
 """The column that makes a stream a changelog: whether a row is added or taken back."""
 
@@ -155,6 +157,10 @@ class SinkOperator(Operator):
     needs_frame: bool = True
     """Whether :meth:`commit` reads the frame; a sink that works on the objects saves reading them back after a
     crash."""
+
+    commit_patience: float = COMMIT_PATIENCE
+    """Seconds for which the runtime calls :meth:`commit` again while the target is away, before the driver ends. Which
+    errors say so is in docs/faults.md; of your own, raise :class:`~epochal.runtime.errors.UnavailableError`."""
 
     can_take_back: bool = False
     """Whether this sink can remove rows that it has committed."""

@@ -9,7 +9,7 @@ from epochal.runtime.errors import PipelineError
 _HOOKS = {"open": ("ctx",), "encode": ("frame",), "commit": ("epoch", "frame", "objects", "ctx")}
 """The methods that a sink may implement, and what they are called with."""
 _TAKING_BACK = {"take_back": ("after", "ctx")}
-_SETTINGS = ("needs_frame", "can_take_back", "why_not_taken_back", "takes_changelog")
+_SETTINGS = ("needs_frame", "commit_patience", "can_take_back", "why_not_taken_back", "takes_changelog")
 _RUNTIMES = tuple(
     name
     for name in {**vars(Operator), **vars(SinkOperator)}
