@@ -37,6 +37,7 @@ class EventReason(StrEnum):
     STOP_FORCED = "StopForced"
     CLEANUP_FAILED = "CleanupFailed"
     SPEC_NOT_ACCEPTED = "SpecNotAccepted"
+    UNKNOWN_FIELDS = "UnknownFields"
     STORE_UNAVAILABLE = "StoreUnavailable"
     LATE_ROWS = "LateRows"
 
@@ -73,6 +74,7 @@ MEANING: dict[EventReason, str] = {
     EventReason.STOP_FORCED: "The job was stopped without a last checkpoint: the newest epoch is what counts.",
     EventReason.CLEANUP_FAILED: "A cleanup failed; checkpoints go on, and it is tried again later.",
     EventReason.SPEC_NOT_ACCEPTED: "The spec cannot be run; the job is left as it was.",
+    EventReason.UNKNOWN_FIELDS: "The spec has fields that this release does not know; it passes over them.",
     EventReason.STORE_UNAVAILABLE: "The operator cannot read the job's store.",
     EventReason.LATE_ROWS: "Rows came too late for the first time: they are not in the result.",
 }

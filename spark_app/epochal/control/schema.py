@@ -124,6 +124,25 @@ def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
             yield from unknown_fields(schema["items"], item, f"{path}[{number}]")
 
 
+def known_only(schema: Schema, value: Any, path: str = "", dropped: list[str] | None = None) -> Any:
+    """The value without the fields that this release does not know; their paths go to ``dropped``. A CRD of a newer
+    release lets them pass."""
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return value
+    if isinstance(value, dict) and "properties" in schema:
+        below = schema["properties"]
+        if dropped is not None:
+            dropped += [_join(path, name) for name in value if name not in below]
+        return {
+            name: known_only(below[name], item, _join(path, name), dropped)
+            for name, item in value.items()
+            if name in below
+        }
+    if isinstance(value, list) and "items" in schema:
+        return [known_only(schema["items"], item, f"{path}[{number}]", dropped) for number, item in enumerate(value)]
+    return value
+
+
 def doubled_keys(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
     """Items of a list that is a map by some of their fields, and in which two have the same ones."""
     if isinstance(value, dict):
