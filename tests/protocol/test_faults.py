@@ -83,8 +83,8 @@ _WHERE = {
     "epochal": [
         "epochal.runtime.errors",
         "epochal.protocol.errors",
-        "epochal.sinks.recorded",
-        "epochal.sinks.delta_log",
+        "epochal.connectors.commit_ledger",
+        "epochal.connectors.delta.log",
     ],
     "epochal_operator": ["epochal_operator.api"],
 }
