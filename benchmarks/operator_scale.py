@@ -99,7 +99,7 @@ class Scale:
         self.operator = subprocess.Popen(
             [
                 *(sys.executable, "-m", "epochal_operator", f"--tick={self.tick}", "--driver-access=direct"),
-                *(f"--metrics-port={self.port}", "--health-port=0"),
+                *(f"--metrics-port={self.port}", "--health-port=0", "--local-stores"),
             ],
             env={**os.environ, "KUBECONFIG": str(self.plane.kubeconfig)},
             stdout=log,

@@ -28,6 +28,7 @@ from epochal_operator.process.leader import Leadership
 from epochal_operator.process.round_pools import Rounds
 from epochal_operator.reporting.logs import configure_logs
 from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.stores.store_access import StoreRules, Stores
 
 logger = logging.getLogger("epochal_operator")
 
@@ -56,6 +57,8 @@ class Options:
     lease: str | None
     lease_duration: float
     lease_namespace: str
+    own_identity_stores: tuple[str, ...]
+    local_stores: bool
     log_format: str
     debug: bool
 
@@ -104,11 +107,24 @@ def parse_options(arguments: list[str]) -> Options:
     )
     option("--lease-namespace", default=_IN_POD.read_text() if inside else "default", help="where that Lease is")
     option(
+        "--own-identity-stores",
+        default="",
+        help="URIs of stores that the operator reads with credentials of its own, separated by commas: those of jobs "
+        "that name neither a Secret nor an endpoint. It reads all other stores with the job's credentials only",
+    )
+    parser.add_argument(
+        "--local-stores",
+        action="store_true",
+        default=os.environ.get("EPOCHAL_LOCAL_STORES") == "true",
+        help="let jobs have file:// stores, and endpoints on this machine: for tests on one machine",
+    )
+    option(
         "--log-format", choices=["json", "plain"], default="json" if inside else "plain", help="how logs are written"
     )
     parser.add_argument("--debug", action="store_true", help="log a lot")
     given = vars(parser.parse_args(arguments))
     given["namespaces"] = tuple(name.strip() for name in given["namespaces"].split(",") if name.strip())
+    given["own_identity_stores"] = tuple(uri.strip() for uri in given["own_identity_stores"].split(",") if uri.strip())
     given["driver_access"] = DriverAccess(given["driver_access"])
     return Options(**given)
 
@@ -186,6 +202,7 @@ def _run(api: Api, watched: Watched, rounds: Rounds, options: Options, metrics: 
         api=api,
         watched=watched,
         clock=time.time,
+        stores=Stores(api, StoreRules(own_identity=options.own_identity_stores, local=options.local_stores)),
         access=options.driver_access,
         driver_timeout=options.driver_timeout,
         heartbeat=options.heartbeat,

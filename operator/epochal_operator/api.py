@@ -15,6 +15,8 @@ import urllib3
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 
+from epochal.control.foreign import clean
+
 JsonObject = dict[str, Any]
 
 CONNECT_TIMEOUT = 5.0
@@ -264,6 +266,6 @@ def _status(data: bytes) -> tuple[str, str]:
     """Message and reason."""
     try:
         status = json.loads(data)
-        return str(status["message"]), str(status.get("reason") or "")
+        return clean(str(status["message"])), clean(str(status.get("reason") or ""))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return data[:200].decode("utf-8", "replace"), ""
+        return clean(data[:200].decode("utf-8", "replace")), ""

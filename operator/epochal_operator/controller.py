@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from epochal.control.events import Event, EventReason, events_of
+from epochal.control.foreign import clean
 from epochal.control.job import DesiredState, JobSpec, parse_job
 from epochal.control.lifecycle import (
     AT_REST,
@@ -22,7 +23,7 @@ from epochal.control.reconcile import Reconciler, Tick
 from epochal.control.refusal import Refusal, RefusedError, refused_again
 from epochal.control.schema import ManifestError
 from epochal.protocol.decision import NoCleanup, Nothing, Seconds
-from epochal.protocol.errors import MissingBucketError, StoreError
+from epochal.protocol.errors import DocumentError, MissingBucketError, NewerDocumentError, StoreError
 from epochal.protocol.progress import next_checkpoint
 from epochal_operator.api import ApiError, ConflictError, JsonObject, NotFoundError
 from epochal_operator.kubernetes import pod_state
@@ -35,6 +36,8 @@ from epochal_operator.names import PLURAL, Role, labels
 from epochal_operator.reporting.metrics import JobKey, Metrics
 from epochal_operator.reporting.status import with_blocked
 from epochal_operator.reporting.timestamps import parse_timestamp
+from epochal_operator.stores.s3_reader import LargeReadsBusyError
+from epochal_operator.stores.store_access import StoreBusyError
 
 logger = logging.getLogger(__name__)
 
@@ -165,15 +168,16 @@ class Controller:
             logger.debug("Job %s/%s has changed meanwhile: %s", *key, error)
             self._refresh(job, key)
             result = Result.CONFLICT
-        except (StaleView, BadTokenError) as error:
+        except (StaleView, BadTokenError, StoreBusyError, LargeReadsBusyError) as error:
             logger.info("Job %s/%s: %s", *key, error)
             result = Result.STALE
-        except StoreError as error:
+        except (StoreError, DocumentError, NewerDocumentError) as error:
+            message = clean(str(error))
             if not job.store_down:
-                events.append(Event(EventReason.STORE_UNAVAILABLE, str(error)))
-                logger.warning("Job %s/%s: %s", *key, error)
+                events.append(Event(EventReason.STORE_UNAVAILABLE, message))
+                logger.warning("Job %s/%s: %s", *key, message)
             job.store_down, job.bucket_missing = True, isinstance(error, MissingBucketError)
-            self._tell_blocked(job, EventReason.STORE_UNAVAILABLE, str(error))
+            self._tell_blocked(job, EventReason.STORE_UNAVAILABLE, message)
             result = Result.STORE_ERROR
         except ManifestError as error:
             logger.error("Job %s/%s is not one: %s", *key, error)
@@ -184,6 +188,9 @@ class Controller:
         except Exception:
             logger.exception("Job %s/%s: the round failed", *key)
             result = Result.ERROR
+        finally:
+            if job.backend is not None:
+                job.backend.end_round()
         self._metrics.ticks.labels(result).inc()
         self._metrics.tick_seconds.observe(time.monotonic() - begun)
         return tick, events
@@ -322,7 +329,10 @@ class Controller:
         with self._lock:
             uid = body["metadata"]["uid"]
             if uid not in self._jobs:
-                reader = SpecReader(self._cluster.api, self._cluster.clock, self._default_image, self._own_namespace)
+                cluster = self._cluster
+                reader = SpecReader(
+                    cluster.api, cluster.clock, self._default_image, cluster.stores.rules, self._own_namespace
+                )
                 self._jobs[uid] = _Job(reader)
             return self._jobs[uid]
 

@@ -20,6 +20,7 @@ from epochal.cli.manifests import load_job
 from epochal.control.job import parse_job
 from epochal_operator.api import ConflictError
 from epochal_operator.kubernetes.preflight import problem_of
+from epochal_operator.stores.store_access import StoreRules
 from tests.crd.cases import NOT_ACCEPTED, REMOVED, SECTIONS, Case, changed
 from tests.crd.server import RefusedError, Server
 
@@ -120,7 +121,7 @@ def operator_answer(server: Server, case: Case) -> str:
     """What the operator says of a manifest that the cluster takes."""
     manifest = changed({"spec.image": "example.org/spark", "spec.serviceAccount": "default", **case.changes})
     server.create(yaml.safe_dump(manifest), dry=True)
-    return problem_of(parse_job(manifest), server.api)
+    return problem_of(parse_job(manifest), server.api, StoreRules())
 
 
 def make_surroundings(server: Server) -> None:

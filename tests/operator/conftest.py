@@ -13,6 +13,7 @@ from epochal_operator.kubernetes.backend import Cluster
 from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import PLURAL
 from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.stores.store_access import StoreRules, Stores
 from tests.operator.fake_kubelet import FakeKubelet
 from tests.operator.harness import Bench, OperatorProcess, Rounds, install_crd, load_api
 
@@ -47,7 +48,12 @@ def rounds(api: Api, bench: Bench) -> Iterator[Rounds]:
     watched.start()
     rounds: Rounds
     cluster = Cluster(
-        api=api, watched=watched, clock=lambda: time.time() + rounds.ahead, driver_timeout=0.5, heartbeat=0.3
+        api=api,
+        watched=watched,
+        clock=lambda: time.time() + rounds.ahead,
+        stores=Stores(api, StoreRules(local=True)),
+        driver_timeout=0.5,
+        heartbeat=0.3,
     )
     controller = Controller(cluster, metrics, deletion_timeout=100.0)
     rounds = Rounds(bench, controller, metrics)

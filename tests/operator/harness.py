@@ -254,7 +254,7 @@ class OperatorProcess:
         self.log = log
         self._command = [
             *(sys.executable, "-m", module, f"--tick={TICK}", "--driver-access=direct", "--health-port=0"),
-            *("--metrics-port=0", "--threads=32", "--driver-timeout=1", "--heartbeat=0.3", *options),
+            *("--metrics-port=0", "--threads=32", "--driver-timeout=1", "--heartbeat=0.3", "--local-stores", *options),
         ]
         self._env = {**os.environ, "KUBECONFIG": str(kubeconfig), **env}
         self.process: subprocess.Popen[bytes] | None = None

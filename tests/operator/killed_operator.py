@@ -66,7 +66,13 @@ class Zygote:
 
     def start(self, namespace: str, fault: Fault | None = None) -> int:
         arguments = [f"--tick={TICK}", "--driver-access=direct", "--health-port=0", "--metrics-port=0"]
-        arguments += ["--threads=16", "--driver-timeout=1", "--heartbeat=0.3", f"--namespaces={namespace}"]
+        arguments += [
+            "--threads=16",
+            "--driver-timeout=1",
+            "--heartbeat=0.3",
+            "--local-stores",
+            f"--namespaces={namespace}",
+        ]
         pid: int = self._ask(
             do="start", arguments=arguments, log=str(self._log), fault=asdict(fault) if fault else None
         )

@@ -12,6 +12,7 @@ from epochal_operator.kubernetes.dependents import TOKEN_CHECK_EVERY
 from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import FINALIZER, PLURAL
 from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.stores.store_access import StoreRules, Stores
 from tests.operator.fake_kubelet import FakeKubelet, wait_until
 from tests.operator.harness import Bench, JobHandle, Rounds
 
@@ -189,7 +190,8 @@ def test_an_operator_that_sees_nothing_never_has_two_drivers(
     blind = Watched(bench.api, [bench.namespace])
     for kind in blind._kinds.values():
         kind.listed.set()
-    cluster = Cluster(api=bench.api, watched=blind, clock=time.time, driver_timeout=0.5)
+    stores = Stores(bench.api, StoreRules(local=True))
+    cluster = Cluster(api=bench.api, watched=blind, clock=time.time, stores=stores, driver_timeout=0.5)
     other = Controller(cluster, Metrics())
     end = time.monotonic() + 3
     while time.monotonic() < end:

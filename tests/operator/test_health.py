@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from cluster.processes import free_port
 from epochal_operator.process.health import Beat, Health
-from epochal_operator.process.round_pools import SLOW, Rounds
+from epochal_operator.process.round_pools import SLOW, SLOW_FOR, Rounds
 from epochal_operator.process.vital_threads import EXIT_BROKEN
 
 
@@ -69,7 +70,7 @@ def test_rounds_that_hang_hold_up_no_other() -> None:
 
     async def play() -> None:
         hung = [f"hung-{number}" for number in range(12)]
-        rounds._suspects.update(hung)
+        rounds._slow_until.update(dict.fromkeys(hung, math.inf))
         waiting = [asyncio.ensure_future(rounds.run(job, hang.wait)) for job in hung]
         for number in range(40):
             assert await asyncio.wait_for(rounds.run(f"job-{number % 8}", lambda: True), 5)
@@ -84,7 +85,7 @@ def test_rounds_that_hang_hold_up_no_other() -> None:
         assert rounds.close(5)
 
 
-def test_a_job_is_where_its_last_round_puts_it() -> None:
+def test_a_job_is_among_the_slow_until_it_was_quick_for_a_while() -> None:
     now = 0.0
     rounds = Rounds(1, clock=lambda: now)
 
@@ -96,7 +97,9 @@ def test_a_job_is_where_its_last_round_puts_it() -> None:
 
         return rounds._submit("job", function).result(5).rpartition("_")[0]
 
-    assert [taking(seconds) for seconds in (SLOW, 0.0, 0.0)] == ["round", "slow-round", "round"]
+    assert [taking(seconds) for seconds in (SLOW, 0.0, SLOW_FOR, SLOW_FOR)] == ["round", *["slow-round"] * 3]
+    now += SLOW_FOR
+    assert taking(0.0) == "round"
     assert rounds.close(5)
 
 

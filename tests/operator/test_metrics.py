@@ -62,3 +62,12 @@ def test_cleanups_are_counted_by_how_they_ended() -> None:
     metrics.on_tick(KEY, replace(tick, step=replace(tick.step, action=EndCleanup(succeeded=True))))
     labels = 'job="job",namespace="default",result="succeeded"'
     assert f"epochal_cleanups_total{{{labels}}} 1.0" in text(metrics)
+
+
+def test_a_number_that_is_none_leaves_nobody_without_metrics() -> None:
+    """Whoever may write a job's status may write any number into its record."""
+    metrics = Metrics()
+    huge = replace(RUNNING.checkpoints, completed=(Epoch(10**400),), last_checkpoint=10**400)
+    metrics.on_tick(KEY, tick_of(replace(RUNNING, checkpoints=huge, restarts=Restarts(total=10**400))))
+    metrics.on_tick(("default", "other"), tick_of(RUNNING))
+    assert any('job="other"' in line for line in text(metrics))

@@ -48,7 +48,13 @@ def other(bench: Bench, rounds: Rounds) -> Iterator[Other]:
     api = WitnessedApi(bench.api)
     watched = Watched(api, [bench.namespace])
     watched.start()
-    cluster = Cluster(api=api, watched=watched, clock=rounds.controller._cluster.clock, driver_timeout=0.5)
+    cluster = Cluster(
+        api=api,
+        watched=watched,
+        clock=rounds.controller._cluster.clock,
+        stores=rounds.controller._cluster.stores,
+        driver_timeout=0.5,
+    )
     yield Other(api, Controller(cluster, Metrics(), deletion_timeout=100.0))
     watched.stop()
 

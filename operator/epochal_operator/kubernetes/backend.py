@@ -16,13 +16,12 @@ from epochal.protocol.control import RestoreConfig
 from epochal.protocol.decision import CleanupRefused, CleanupState, Seconds
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
-from epochal.protocol.store import Store
+from epochal.protocol.store import StoreReader
 from epochal_operator.api import Api, ApiError, ConflictError, JsonObject
 from epochal_operator.kubernetes import pod_state
 from epochal_operator.kubernetes.dependents import BadTokenError, Belongings
 from epochal_operator.kubernetes.driver_forward import ForwardedDriver
 from epochal_operator.kubernetes.manifests import cleanup_job, resources
-from epochal_operator.kubernetes.store_access import open_job_store
 from epochal_operator.kubernetes.watch_cache import Watched, WatchedKind
 from epochal_operator.names import (
     CONTROL_PORT,
@@ -33,6 +32,7 @@ from epochal_operator.names import (
 )
 from epochal_operator.reporting.status import load_record, project, without_progress
 from epochal_operator.reporting.timestamps import parse_timestamp
+from epochal_operator.stores.store_access import StoreLook, Stores
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class Cluster:
     api: Api
     watched: Watched
     clock: Callable[[], Seconds]
+    stores: Stores
     access: DriverAccess = DriverAccess.DIRECT
     driver_timeout: float = 3.0
     heartbeat: Seconds = 0.0
@@ -89,13 +90,22 @@ class KubernetesBackend:
     _progress_written: Seconds = 0.0
     _client: RememberingDriver | None = None
     _record: tuple[str, JobRecord | None] = ("", None)
+    _look: StoreLook | None = None
 
     def renew(self, body: JsonObject, spec: JobSpec) -> None:
         self.body, self.spec = body, spec
 
     @property
-    def objects(self) -> Store:
-        return open_job_store(self.spec, self.cluster.api)
+    def objects(self) -> StoreReader:
+        """The job's store, for the rest of this round."""
+        if self._look is None:
+            self._look = self.cluster.stores.look(self.spec)
+        return self._look.reader
+
+    def end_round(self) -> None:
+        if self._look is not None:
+            look, self._look = self._look, None
+            look.close()
 
     @property
     def paths(self) -> JobPaths:

@@ -2,6 +2,7 @@
 
 import re
 
+from epochal.control.foreign import clean
 from epochal.control.lifecycle import DriverEnded
 from epochal.protocol.decision import Seconds
 from epochal.protocol.epochs import Generation
@@ -41,7 +42,7 @@ def ended(pod: JsonObject) -> DriverEnded | None:
     if status.get("phase") in ("Succeeded", "Failed"):
         # Evicted, its node is gone, or it never began: the pod knows, its container does not.
         said = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
-        return DriverEnded(generation=generation, code=None, message=said or _init_failed(status))
+        return DriverEnded(generation=generation, code=None, message=clean(said or _init_failed(status)))
     return None
 
 
@@ -64,7 +65,7 @@ def leaving(pod: JsonObject) -> str:
     for condition in (pod.get("status") or {}).get("conditions") or []:
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             said = ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
-            return f"its pod has to go: {said}"
+            return f"its pod has to go: {clean(said)}"
     return "its pod is being deleted" if "deletionTimestamp" in pod["metadata"] else ""
 
 
@@ -75,10 +76,10 @@ def waits_for(pod: JsonObject) -> str:
         return ""
     reason, message = _container_waits(status)
     if reason and reason not in ("ContainerCreating", "PodInitializing"):
-        return ": ".join(filter(None, (reason, message)))
+        return clean(": ".join(filter(None, (reason, message))))
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
+            return clean(": ".join(filter(None, (condition.get("reason"), condition.get("message")))))
     return ""
 
 
@@ -93,7 +94,7 @@ def ended_container(pod: JsonObject, name: str) -> JsonObject | None:
 def last_line(text: str) -> str:
     """What a log said last, without when and where it said so."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return _LOG_PREFIX.sub("", lines[-1]) if lines else ""
+    return clean(_LOG_PREFIX.sub("", lines[-1])) if lines else ""
 
 
 def _why(container: JsonObject) -> str:

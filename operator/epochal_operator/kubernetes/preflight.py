@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from epochal.control.job import JobSpec
 from epochal_operator.api import Api, NotFoundError
+from epochal_operator.stores.store_access import StoreRules
 
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
@@ -20,9 +21,15 @@ OWN_NAMESPACE = (
 Check = Callable[[JobSpec, Api], str | None]
 
 
-def problem_of(spec: JobSpec, api: Api) -> str:
+def problem_of(spec: JobSpec, api: Api, rules: StoreRules) -> str:
     """The first problem; empty if there is none."""
-    for check in (_image, _storage, _credentials, _pipeline, _service_account):
+
+    def storage(spec: JobSpec, _: Api) -> str | None:
+        if spec.storage is None:
+            return "spec.checkpoint.storage is not set: on a cluster, checkpoints need a store"
+        return rules.problem(spec.storage)
+
+    for check in (_image, storage, _credentials, _pipeline, _service_account):
         if problem := check(spec, api):
             return problem
     return ""
@@ -30,10 +37,6 @@ def problem_of(spec: JobSpec, api: Api) -> str:
 
 def _image(spec: JobSpec, _: Api) -> str | None:
     return None if spec.image else "spec.image is not set, and the operator was started without --default-image"
-
-
-def _storage(spec: JobSpec, _: Api) -> str | None:
-    return None if spec.storage else "spec.checkpoint.storage is not set: on a cluster, checkpoints need a store"
 
 
 def _credentials(spec: JobSpec, api: Api) -> str | None:

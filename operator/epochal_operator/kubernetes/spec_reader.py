@@ -13,6 +13,7 @@ from epochal_operator.kubernetes.manifests import resources
 from epochal_operator.kubernetes.preflight import OWN_NAMESPACE, problem_of
 from epochal_operator.names import RESTART_ANNOTATION
 from epochal_operator.reporting.status import load_record
+from epochal_operator.stores.store_access import StoreRules
 
 CHECK_EVERY: Seconds = 5.0
 """How often a spec that was not accepted is looked at again."""
@@ -28,6 +29,7 @@ class SpecReader:
     api: Api
     clock: Callable[[], Seconds]
     default_image: str | None
+    rules: StoreRules
     own_namespace: str = ""
     """Of the operator's pod, where no job may run; empty if it runs outside of the cluster."""
     _spec: JobSpec | None = None
@@ -72,7 +74,7 @@ class SpecReader:
         now = self.clock()
         if not 0 <= now - self._checked < CHECK_EVERY:
             self._checked = now
-            problem = problem_of(spec, self.api)
+            problem = problem_of(spec, self.api, self.rules)
             if problem:
                 return self._refused(spec, problem, events)
             self._problem, self._accepted = "", spec.revision

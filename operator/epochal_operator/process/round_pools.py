@@ -2,12 +2,14 @@
 
 A round waits for its job's driver, for its job's store and for the API server. Each wait has a time limit, and a job
 has one round at a time; so with a thread for each round that waits, nobody waits for somebody else's driver or store.
-Threads are not without end, though. So a job whose last round was slow has its next ones among its like, in threads of
-their own: however many jobs hang, for ever or in turns, the threads of the others are theirs alone.
+Threads are not without end, though. So a job that had a slow round has its next ones among its like, in threads of
+their own, until none was slow for a while: however many jobs hang, for ever or now and then, the threads of the others
+are theirs alone.
 """
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,9 +23,12 @@ from epochal_operator.process.health import OLDEST_ROUND, Beat
 logger = logging.getLogger(__name__)
 
 ROUNDS_AT_ONCE = 512
-"""Of jobs whose last round was quick, and as many of the others."""
+"""Of jobs whose rounds are quick, and as many of the others."""
 
 SLOW: Seconds = 1.0
+
+SLOW_FOR: Seconds = 60.0
+"""So long after a slow round a job still has its rounds among the slow ones: one that hangs every other time, too."""
 
 _T = TypeVar("_T")
 
@@ -41,7 +46,7 @@ class Rounds:
         self._slow = ThreadPoolExecutor(threads, thread_name_prefix="slow-round")
         self._clock, self._before = clock, before
         self._lock = threading.Lock()
-        self._suspects: set[str] = set()
+        self._slow_until: dict[str, Seconds] = {}
         self._running: set[Future[Any]] = set()
         self._jobs = 0
         self._beat = Beat("no round of any job has ended", OLDEST_ROUND)
@@ -51,7 +56,9 @@ class Rounds:
         return await asyncio.wrap_future(self._submit(job, function))
 
     def _submit(self, job: str, function: Callable[[], _T]) -> Future[_T]:
-        pool = self._slow if job in self._suspects else self._quick
+        with self._lock:
+            slow = self._slow_until.get(job, -math.inf) > self._clock()
+        pool = self._slow if slow else self._quick
         future = pool.submit(self._timed, job, function)
         with self._lock:
             self._running.add(future)
@@ -64,9 +71,10 @@ class Rounds:
         try:
             return function()
         finally:
-            slow = self._clock() - begun >= SLOW
-            with self._lock:
-                (self._suspects.add if slow else self._suspects.discard)(job)
+            now = self._clock()
+            if now - begun >= SLOW:
+                with self._lock:
+                    self._slow_until[job] = now + SLOW_FOR
 
     def _ended(self, future: Future[_T]) -> None:
         with self._lock:
@@ -85,7 +93,7 @@ class Rounds:
         finally:
             with self._lock:
                 self._jobs -= 1
-                self._suspects.discard(job)
+                self._slow_until.pop(job, None)
             self.note()
 
     def note(self) -> None:

@@ -1,5 +1,6 @@
 """The operator's metrics. Labels are bounded: a job's own series go when the job goes."""
 
+import math
 import threading
 import time
 from collections import Counter as Counts
@@ -151,7 +152,7 @@ class Metrics:
             "Time since a job's newest checkpoint completed",
             ["namespace", "job"],
             *(
-                (key, max(0.0, now - job.last_checkpoint))
+                (key, max(0.0, now - _number(job.last_checkpoint)))
                 for key, (job, _) in jobs.items()
                 if job.last_checkpoint is not None and job.phase not in (JobPhase.STOPPED, JobPhase.FINISHED)
             ),
@@ -162,11 +163,11 @@ class Metrics:
             ("epochal_last_checkpoint_bytes", "What it wrote", "bytes"),
             ("epochal_job_stalled", "1 if it is tried again, and a person must mend something", "stalled"),
         ):
-            values = ((key, float(getattr(job, field))) for key, (job, _) in jobs.items())
+            values = ((key, _number(getattr(job, field))) for key, (job, _) in jobs.items())
             yield _family(name, text, ["namespace", "job"], *values)
         restarts = CounterMetricFamily("epochal_restarts", "Restarts of drivers", labels=["namespace", "job"])
         for key, (job, _) in jobs.items():
-            restarts.add_metric(key, job.restarts)
+            restarts.add_metric(key, _number(job.restarts))
         yield restarts
         yield _counts("epochal_checkpoint_failures", "Failed checkpoints", ["namespace", "job", "reason"], failures)
         yield _counts("epochal_cleanups", "Cleanups that ended", ["namespace", "job", "result"], cleanups)
@@ -199,6 +200,15 @@ def _family(name: str, text: str, labels: list[str], *values: tuple[Iterable[str
     for label_values, value in values:
         family.add_metric([str(label) for label in label_values], value)
     return family
+
+
+def _number(value: float | None) -> float:
+    """What a job's record says, as a number that Prometheus takes. One that it does not take would leave everybody
+    without metrics."""
+    try:
+        return float(value or 0)
+    except OverflowError:
+        return math.inf
 
 
 def _counts(name: str, text: str, labels: list[str], counts: dict[tuple[str, str, str], int]) -> CounterMetricFamily:

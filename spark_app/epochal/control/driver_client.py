@@ -1,16 +1,15 @@
 """Talking to a job's driver: typed questions, typed answers, and three ways in which it can go wrong."""
 
 import http.client
-import socket
 from collections.abc import Callable
-from contextlib import suppress
 from http import HTTPStatus
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from epochal.control.deadlines import Deadlines
+from epochal.control.exchange import NoAnswerError, TooLargeError, exchange
+from epochal.control.foreign import clean
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
     RELEASE_HEADER,
@@ -23,14 +22,24 @@ from epochal.protocol.control import (
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.version import __version__
 
-LARGEST_ANSWER = 16 * 1024 * 1024
+LARGEST_ANSWER = 1024 * 1024
+"""Hundreds of drivers may answer at the same time. A status has a few hundred bytes for each operator of the graph."""
+
+REST = 2.0
+"""A driver that was waited for in vain is left alone for so many times as long."""
+
+MOST_SKIPPED = 10
+"""Epochs that a driver may name as not used: people are told of a few."""
 
 _T = TypeVar("_T")
-_DEADLINES = Deadlines()
 
 
 class DriverUnreachable(Exception):  # noqa: N818 - named by what is seen
-    """Nothing answers, or not in time: what became of the request is not known."""
+    """Nothing answers, or not in time: what became of the request is not known. ``hung``: it was waited for in vain."""
+
+    def __init__(self, message: str, *, hung: bool = False) -> None:
+        super().__init__(message)
+        self.hung = hung
 
 
 class DriverRefused(Exception):  # noqa: N818
@@ -107,33 +116,36 @@ class DriverClient:
         headers = {"Authorization": f"Bearer {self._token}", RELEASE_HEADER: __version__}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        connection = self._connect()
         try:
-            # One limit over the whole exchange: the socket's own begins anew with every byte.
-            with _DEADLINES.limit(self._timeout, _closing(connection)):
-                connection.request(method, path, body=body, headers=headers)
-                response = connection.getresponse()
-                data = response.read(LARGEST_ANSWER + 1)
-                if response.length and len(data) <= LARGEST_ANSWER:
-                    raise http.client.IncompleteRead(data, response.length)
-        except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
-            # The last two: what http.client makes of a connection that was closed under it.
-            why = str(error) or type(error).__name__
-            raise DriverUnreachable(f"the driver at {self.address} does not answer: {why}") from error
-        finally:
-            connection.close()
-        if len(data) > LARGEST_ANSWER:
-            raise DriverError(f"the driver at {self.address} answers with more than {LARGEST_ANSWER} bytes")
-        return response.status, data
+            answer = exchange(
+                self._connect(),
+                method,
+                path,
+                headers=headers,
+                body=body,
+                seconds=self._timeout,
+                largest=LARGEST_ANSWER,
+            )
+        except NoAnswerError as error:
+            message = f"the driver at {self.address} does not answer: {clean(str(error))}"
+            raise DriverUnreachable(message, hung=error.hung) from error
+        except TooLargeError as error:
+            raise DriverError(f"the driver at {self.address}: {error}") from error
+        return answer.status, answer.data
 
 
 class RememberingDriver(DriverClient):
     """Asks a driver that runs well only now and then how it does: hundreds of jobs are looked at every second, and
-    almost always nothing has happened. Of a checkpoint it always asks."""
+    almost always nothing has happened. Of a checkpoint it always asks.
+
+    One that was waited for in vain is left alone for a while, and counts as silent: otherwise a driver that hangs would
+    hold a thread for as long as it hangs."""
 
     def __init__(self, driver: DriverClient, clock: Callable[[], float], heartbeat: float) -> None:
         self._driver, self._clock, self._heartbeat = driver, clock, heartbeat
         self._known: tuple[float, DriverStatus] | None = None
+        self._hung: tuple[float, float] | None = None
+        """Since when it is left alone, and for how long."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -144,42 +156,67 @@ class RememberingDriver(DriverClient):
         if self._known is not None and 0 <= now - self._known[0] < self._heartbeat:
             return self._known[1]
         self._known = None
-        status = self._driver.status()
+        status = self._asked(self._driver.status)
         if status.phase is DriverPhase.RUNNING and not status.finished:
             self._known = (now, status)
         return status
 
     def post_barrier(self, generation: Generation, barrier: CheckpointBarrier) -> CheckpointReport:
         try:
-            return self._driver.post_barrier(generation, barrier)
+            return self._asked(lambda: self._driver.post_barrier(generation, barrier))
         except (DriverRefused, DriverError, DriverUnreachable):
             self._known = None
             raise
 
     def get_checkpoint(self, epoch: Epoch) -> CheckpointReport | None:
-        return self._driver.get_checkpoint(epoch)
+        return self._asked(lambda: self._driver.get_checkpoint(epoch))
 
     def abort(self, epoch: Epoch) -> CheckpointReport | None:
-        return self._driver.abort(epoch)
+        return self._asked(lambda: self._driver.abort(epoch))
 
-
-def _closing(connection: http.client.HTTPConnection) -> Callable[[], None]:
-    def close() -> None:
-        with suppress(OSError, AttributeError):
-            connection.sock.shutdown(socket.SHUT_RDWR)
-
-    return close
+    def _asked(self, question: Callable[[], _T]) -> _T:
+        begun = self._clock()
+        if self._hung is not None and 0 <= begun - self._hung[0] < self._hung[1]:
+            raise DriverUnreachable("the driver did not answer in time; it is asked again soon")
+        self._hung = None
+        try:
+            return question()
+        except DriverUnreachable as error:
+            if error.hung:
+                self._known = None
+                now = self._clock()
+                self._hung = (now, REST * max(0.0, now - begun))
+            raise
 
 
 def _decoded(data: bytes, kind: type[_T]) -> _T:
     try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DriverError(f"the driver's answer is no {kind.__name__}: {error}") from error
+        answer = msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise DriverError(f"the driver's answer is no {kind.__name__}: {clean(str(error))}") from error
+    return _cleaned(answer)
+
+
+def _cleaned(answer: _T) -> _T:
+    """With texts that can be shown: whatever a driver says reaches people through here."""
+    match answer:
+        case DriverStatus(message=message, skipped_epochs=skipped, checkpoint=checkpoint):
+            some = list(skipped.items())[:MOST_SKIPPED]
+            return msgspec.structs.replace(
+                answer,
+                message=clean(message),
+                skipped_epochs={clean(epoch): clean(why) for epoch, why in some},
+                checkpoint=_cleaned(checkpoint),
+            )
+        case CheckpointReport(message=message) | Refusal(message=message):
+            return msgspec.structs.replace(answer, message=clean(message))
+        case _:
+            return answer
 
 
 def _error_in(data: bytes) -> str:
     try:
-        return str(msgspec.json.decode(data, type=dict[str, str])["error"])[:300]
+        said = str(msgspec.json.decode(data, type=dict[str, str])["error"])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
-        return data[:100].decode("utf-8", "replace")
+        said = data[:300].decode("utf-8", "replace")
+    return clean(said, 300)

@@ -69,7 +69,7 @@ from epochal.protocol.errors import DocumentError, NewerDocumentError, ObjectMis
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import list_generations
 from epochal.protocol.resolve import newest_epoch_number, read_epoch, read_savepoint, uncommitted_epoch
-from epochal.protocol.store import Store
+from epochal.protocol.store import StoreReader
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Backend(Protocol):
     """Where a job runs: local processes, or a cluster."""
 
     @property
-    def objects(self) -> Store: ...
+    def objects(self) -> StoreReader: ...
 
     @property
     def paths(self) -> JobPaths: ...
@@ -352,7 +352,7 @@ def bytes_written(manifest: Manifest) -> int:
     )
 
 
-def rebuild(store: Store, paths: JobPaths, spec: JobSpec, now: Seconds) -> JobRecord:
+def rebuild(store: StoreReader, paths: JobPaths, spec: JobSpec, now: Seconds) -> JobRecord:
     """The record of a job that has none: new, or its record was lost. The store knows all numbers that were used."""
     generations = list_generations(store, paths)
     newest = newest_epoch_number(store, paths)
@@ -362,7 +362,7 @@ def rebuild(store: Store, paths: JobPaths, spec: JobSpec, now: Seconds) -> JobRe
     return JobRecord(checkpoints=record, went_back=_went_back(store, paths, generations))
 
 
-def _went_back(store: Store, paths: JobPaths, generations: list[Generation]) -> str | None:
+def _went_back(store: StoreReader, paths: JobPaths, generations: list[Generation]) -> str | None:
     """The last wish to go back that was carried out: a lost record must not go back a second time."""
     for generation in reversed(generations):
         name = paths.generation(generation)

@@ -21,8 +21,13 @@ from epochal.protocol.barrier import CheckpointBarrier, EpochField
 from epochal.protocol.documents import GenerationField, ParentField
 from epochal.protocol.epochs import FIRST_EPOCH, NO_EPOCH
 
-Micros = Annotated[int, Meta(ge=0)]
+LARGEST_NUMBER = 2**53
+"""Larger ones are no numbers for JSON readers and Prometheus: who says them is not believed."""
+
+Micros = Annotated[int, Meta(ge=0, le=LARGEST_NUMBER)]
 """A moment: microseconds since 1970, UTC."""
+
+Amount = Annotated[int, Meta(ge=0, le=LARGEST_NUMBER)]
 
 
 FEATURES = frozenset({"commit-only", "repeat"})
@@ -88,8 +93,8 @@ class OperatorReport(_Message, frozen=True):
     name: str
     kind: str
     events: dict[str, Micros] = {}
-    bytes: int = 0
-    rows: int = 0
+    bytes: Amount = 0
+    rows: Amount = 0
     watermark: int | None = None
     skipped: bool = False
 
@@ -114,7 +119,7 @@ class CheckpointReport(_Message, frozen=True):
     started: Micros
     finished: Micros | None = None
     message: str = ""
-    bytes: int = 0
+    bytes: Amount = 0
     operators: tuple[OperatorReport, ...] = ()
 
     @property
@@ -138,7 +143,7 @@ class SourceReport(_Message, frozen=True):
 
     name: str
     batch: int
-    rows: int
+    rows: Amount
     rows_per_second: float
     batch_seconds: float
     watermark: int | None = None
@@ -149,7 +154,7 @@ class SourceReport(_Message, frozen=True):
 
 class SinkReport(_Message, frozen=True):
     name: str
-    rows_committed: int
+    rows_committed: Amount
 
 
 class DriverStatus(_Message, frozen=True, omit_defaults=True):
@@ -174,8 +179,8 @@ class DriverStatus(_Message, frozen=True, omit_defaults=True):
     ending: bool = False
     sources: tuple[SourceReport, ...] = ()
     sinks: tuple[SinkReport, ...] = ()
-    late_rows: int = 0
-    state_bytes: int = 0
+    late_rows: Amount = 0
+    state_bytes: Amount = 0
     checkpoint: CheckpointReport | None = None
     edges: tuple[tuple[str, str], ...] = ()
     release: str = ""

@@ -21,7 +21,7 @@ from epochal.protocol.documents import (
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import DocumentError, NewerDocumentError
 from epochal.protocol.paths import GenerationName, JobPaths
-from epochal.protocol.store import Created, Exists, Store
+from epochal.protocol.store import Created, Exists, Store, StoreReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ def retire_generation(store: Store, paths: JobPaths, generation: Generation, by:
     store.create(paths.generation(generation), encode(record))
 
 
-def list_generations(store: Store, paths: JobPaths, *, after: Generation | None = None) -> list[Generation]:
+def list_generations(store: StoreReader, paths: JobPaths, *, after: Generation | None = None) -> list[Generation]:
     """The generations that have begun, oldest first, by one listing."""
     names = store.list_names(paths.generations, after=None if after is None else paths.generation(after))
     return [name.generation for name in paths.recognised(names) if isinstance(name, GenerationName)]
 
 
-def newer_generation(store: Store, paths: JobPaths, generation: Generation) -> Fenced | None:
+def newer_generation(store: StoreReader, paths: JobPaths, generation: Generation) -> Fenced | None:
     """The fence: whether a newer generation has begun. One request, however many there were before."""
     newer = list_generations(store, paths, after=generation)
     return _taken_over(newer[-1], generation) if newer else None

@@ -12,7 +12,7 @@ from epochal.protocol.epochs import FIRST_EPOCH, NO_EPOCH, Epoch, Generation
 from epochal.protocol.errors import DocumentError, NewerDocumentError, ObjectMissingError
 from epochal.protocol.paths import CommittedName, DamagedName, JobPaths, ManifestName
 from epochal.protocol.publish import list_generations
-from epochal.protocol.store import Store
+from epochal.protocol.store import StoreReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class _EpochsInStore:
 
 
 def resolve(
-    store: Store,
+    store: StoreReader,
     paths: JobPaths,
     *,
     known: Epoch = NO_EPOCH,
@@ -158,7 +158,7 @@ def _why_nothing(known: Epoch, skipped: list[Skipped]) -> str:
 
 
 def resolve_epoch(
-    store: Store, paths: JobPaths, epoch: Epoch, *, min_epoch: Epoch = FIRST_EPOCH
+    store: StoreReader, paths: JobPaths, epoch: Epoch, *, min_epoch: Epoch = FIRST_EPOCH
 ) -> Found | NothingToRestore:
     """Go back to exactly this epoch."""
     if epoch < min_epoch:
@@ -177,7 +177,7 @@ def resolve_epoch(
     return Found(manifest=document, needs_commit=epoch not in listed.committed)
 
 
-def resolve_savepoint(store: Store, paths: JobPaths, name: str, epoch: Epoch) -> Found | NothingToRestore:
+def resolve_savepoint(store: StoreReader, paths: JobPaths, name: str, epoch: Epoch) -> Found | NothingToRestore:
     """Go back to a savepoint, which holds ``epoch``. If the record of its commit is gone, with the epoch, its sinks are
     committed again: that is harmless."""
     try:
@@ -192,7 +192,7 @@ def resolve_savepoint(store: Store, paths: JobPaths, name: str, epoch: Epoch) ->
     return Found(manifest=manifest, needs_commit=epoch not in committed, savepoint=name)
 
 
-def why_damaged(store: Store, paths: JobPaths, epoch: Epoch) -> str:
+def why_damaged(store: StoreReader, paths: JobPaths, epoch: Epoch) -> str:
     """What a driver has noted of an epoch that it could not restore."""
     name = paths.damaged(epoch)
     try:
@@ -203,7 +203,7 @@ def why_damaged(store: Store, paths: JobPaths, epoch: Epoch) -> str:
 
 
 def uncommitted_epoch(
-    store: Store, paths: JobPaths, *, known: Epoch = NO_EPOCH, min_epoch: Epoch = FIRST_EPOCH
+    store: StoreReader, paths: JobPaths, *, known: Epoch = NO_EPOCH, min_epoch: Epoch = FIRST_EPOCH
 ) -> Epoch | None:
     """The newest epoch of the job's line, if its sinks are not known to have committed. A job without a driver may not
     rest before it is: nobody else would ever bring these rows to the sinks.
@@ -221,7 +221,7 @@ def uncommitted_epoch(
     return found.manifest.epoch if isinstance(found, Found) and found.needs_commit else None
 
 
-def read_epoch(store: Store, paths: JobPaths, epoch: Epoch) -> Manifest | Seal:
+def read_epoch(store: StoreReader, paths: JobPaths, epoch: Epoch) -> Manifest | Seal:
     name = paths.manifest(epoch)
     document = decode_any(name, store.get(name))
     if not isinstance(document, Manifest | Seal):
@@ -231,12 +231,12 @@ def read_epoch(store: Store, paths: JobPaths, epoch: Epoch) -> Manifest | Seal:
     return document
 
 
-def read_savepoint(store: Store, paths: JobPaths, name: str) -> Manifest:
+def read_savepoint(store: StoreReader, paths: JobPaths, name: str) -> Manifest:
     object_name = paths.savepoint(name)
     return decode(object_name, store.get(object_name), Manifest)
 
 
-def list_epochs(store: Store, paths: JobPaths, *, since: Epoch = NO_EPOCH) -> _EpochsInStore:
+def list_epochs(store: StoreReader, paths: JobPaths, *, since: Epoch = NO_EPOCH) -> _EpochsInStore:
     """Which epochs have a manifest (or a seal) and which are committed, oldest first, by one listing."""
     found = _EpochsInStore()
     names = store.list_names(paths.epochs, after=paths.before_epoch(since) if since else None)
@@ -253,14 +253,14 @@ def list_epochs(store: Store, paths: JobPaths, *, since: Epoch = NO_EPOCH) -> _E
     return found
 
 
-def newest_epoch_number(store: Store, paths: JobPaths, *, known: Epoch = NO_EPOCH) -> Epoch:
+def newest_epoch_number(store: StoreReader, paths: JobPaths, *, known: Epoch = NO_EPOCH) -> Epoch:
     """The highest number that stands in the store, sealed and unreadable ones included."""
     recent = list_epochs(store, paths, since=known).manifests
     return max([known, *recent])
 
 
 def _newest_good(
-    store: Store, paths: JobPaths, line: "Line", epochs: _EpochsInStore, min_epoch: Epoch, skipped: list[Skipped]
+    store: StoreReader, paths: JobPaths, line: "Line", epochs: _EpochsInStore, min_epoch: Epoch, skipped: list[Skipped]
 ) -> Found | None:
     for epoch in sorted(epochs.manifests, reverse=True):
         if not can_be_an_epoch(epoch, min_epoch):
@@ -297,7 +297,7 @@ def can_be_an_epoch(epoch: Epoch, min_epoch: Epoch) -> bool:
     return epoch >= min_epoch
 
 
-def _base(store: Store, paths: JobPaths, turn: GenerationRecord, skipped: list[Skipped]) -> Found | None:
+def _base(store: StoreReader, paths: JobPaths, turn: GenerationRecord, skipped: list[Skipped]) -> Found | None:
     """The savepoint that this generation went back to, if it was one and is still there."""
     if turn.savepoint is None or not turn.back_to:
         return None
@@ -315,7 +315,7 @@ class Line:
     turns that were made on the way to them: one can go back to an epoch that was left behind before.
     """
 
-    def __init__(self, store: Store, paths: JobPaths) -> None:
+    def __init__(self, store: StoreReader, paths: JobPaths) -> None:
         self._store = store
         self._paths = paths
         self._records: dict[Generation, GenerationRecord] = {}

@@ -9,6 +9,7 @@ import html
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -91,7 +92,24 @@ class Exists:
 _T = TypeVar("_T")
 
 
-class Store:
+class StoreReader(ABC):
+    """What can be asked of a store without changing it: all that a controller does."""
+
+    uri: str
+
+    @abstractmethod
+    def get(self, name: str) -> bytes:
+        """The whole object; :class:`ObjectMissingError` if there is none."""
+
+    @abstractmethod
+    def exists(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def list_names(self, prefix: str, *, after: str | None = None) -> list[str]:
+        """The names of all objects below ``prefix`` that sort after ``after``, sorted."""
+
+
+class Store(StoreReader):
     """One job store. Safe to use from several threads."""
 
     def __init__(
@@ -102,18 +120,26 @@ class Store:
         endpoint: str | None = None,
         retry: RetryPolicy | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        largest: int | None = None,
     ) -> None:
+        """``largest``: the size of an object beyond which it is not read."""
         self.uri = uri
         self.endpoint = endpoint
         self.requests: Counter[str] = Counter()
         self._backend = backend
         self._retry = retry or RetryPolicy()
         self._sleep = sleep
+        self._largest = largest
         self._counting = threading.Lock()
 
     def get(self, name: str) -> bytes:
-        """The whole object; :class:`ObjectMissingError` if there is none."""
-        return self._tried("get", name, lambda: bytes(obstore.get(self._backend, name).bytes()))
+        def read() -> bytes:
+            found = obstore.get(self._backend, name)
+            if self._largest is not None and found.meta["size"] > self._largest:
+                raise StoreRefusedError(self.uri, f"object {name} is larger than {self._largest} bytes: it is not read")
+            return bytes(found.bytes())
+
+        return self._tried("get", name, read)
 
     def create(self, name: str, data: bytes) -> Created | Exists:
         """Write the object unless one of that name exists.
@@ -238,14 +264,19 @@ class Store:
 
 
 def open_store(
-    uri: str, options: StoreOptions | None = None, *, retry: RetryPolicy | None = None, create: bool = True
+    uri: str,
+    options: StoreOptions | None = None,
+    *,
+    retry: RetryPolicy | None = None,
+    create: bool = True,
+    largest: int | None = None,
 ) -> Store:
     """Open the store at ``uri``: ``s3://bucket/prefix``, ``gs://…``, ``az://container/…``, ``file:///path`` or ``memory:///``.
 
     No request is made: call :meth:`Store.check` to see that it works. A directory is made if ``create`` is set.
     """
     policy = retry or RetryPolicy()
-    scheme = _checked_scheme(uri)
+    scheme = check_uri(uri)
     try:
         backend: ObjectStore
         if scheme == "memory":
@@ -256,10 +287,11 @@ def open_store(
             backend = _remote(uri, scheme, options or StoreOptions(), policy)
     except (obstore_errors.BaseError, ValueError, OSError) as error:
         raise StoreConfigError(uri, f"cannot be opened: {_said(error)}") from error
-    return Store(backend, uri=uri, endpoint=options.endpoint if options else None, retry=policy)
+    return Store(backend, uri=uri, endpoint=options.endpoint if options else None, retry=policy, largest=largest)
 
 
-def _checked_scheme(uri: str) -> str:
+def check_uri(uri: str) -> str:
+    """The scheme of a URI that can be a store's."""
     try:
         parts = urlsplit(uri)
     except ValueError as error:

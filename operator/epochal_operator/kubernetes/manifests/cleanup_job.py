@@ -117,7 +117,7 @@ def cleanup_state(jobs: list[JsonObject], pods: list[JsonObject], now: Seconds) 
         return CleanupSucceeded()
     if failed := conditions.get("Failed"):
         said = next((line for pod in pods if (line := _said(pod))), "")
-        return CleanupFailed(said or failed.get("message") or failed.get("reason") or "it does not say why")
+        return CleanupFailed(said or clean(failed.get("message") or failed.get("reason") or "it does not say why"))
     made = parse_timestamp(jobs[-1]["metadata"]["creationTimestamp"])
     if now - made > POD_WITHIN and not any(_is_cleanup(pod) for pod in pods):
         return CleanupRefused("")
