@@ -132,7 +132,7 @@ bench-batch: $(READY) java ## Measure where the time of one small micro-batch go
 	$(BIN)/python -m benchmarks.batch
 
 .PHONY: bench-operator
-bench-operator: $(READY) ## Measure one operator with 50 to 500 jobs (10 minutes; the first run builds an API server)
+bench-operator: $(READY) ## Measure one operator with 50 to 500 jobs, and with jobs that hang (20 minutes; the first run builds an API server)
 	$(BIN)/python -m benchmarks.operator_scale
 
 .PHONY: bench-start

@@ -1,7 +1,7 @@
 """How one operator does with many jobs: the age of ticks, requests to the API server, memory.
 
-A real API server, one operator as it is deployed, drivers that only answer. Ends with an error if the 99th percentile
-of the tick's age is not under three ticks at any size.
+A real API server, one operator as it is deployed, drivers that only answer. Then some of the jobs hang. Ends with an
+error if the 99th percentile of the tick's age is not under three ticks at any size, or if jobs that hang slow others.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from typing import Any
 import kubernetes
 from kubernetes.client import ApiClient, Configuration
 
+from benchmarks.operator_hanging import Hanging, HangingRow, plain, section, worst
 from benchmarks.processes import look
 from benchmarks.report import conditions_line, table, write_json, write_page
 from benchmarks.simulated_drivers import SimulatedNode
@@ -76,6 +77,8 @@ class Scale:
         self.port = free_port()
         self.operator: subprocess.Popen[bytes] | None = None
         self.jobs = 0
+        self.namespace, self.interval = NAMESPACE, INTERVAL
+        self.node: SimulatedNode
 
     def set_up(self) -> None:
         self.api._send("POST", PLURAL, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body=load_crd())
@@ -94,7 +97,7 @@ class Scale:
                 break
             except ApiError:
                 time.sleep(0.2)
-        SimulatedNode(self.api).start()
+        self.node = SimulatedNode(self.api).start()
         log = (self.directory / "operator.log").open("wb")
         self.operator = subprocess.Popen(
             [
@@ -121,7 +124,7 @@ class Scale:
     def _create(self, name: str) -> None:
         while True:
             try:
-                self.api.create(PLURAL, NAMESPACE, self._manifest(name))
+                self.api.create(PLURAL, NAMESPACE, self.manifest(name))
             except ConflictError:
                 return
             except ApiError as error:
@@ -130,7 +133,7 @@ class Scale:
                 continue  # a busy machine; if it was made, the next try says so
             return
 
-    def _manifest(self, name: str) -> dict[str, Any]:
+    def manifest(self, name: str) -> dict[str, Any]:
         return {
             "apiVersion": "epochal.dev/v1alpha1",
             "kind": "StreamingJob",
@@ -146,14 +149,14 @@ class Scale:
             },
         }
 
-    def _metrics(self, *names: str) -> list[tuple[str, dict[str, str], float]]:
+    def metrics(self, *names: str) -> list[tuple[str, dict[str, str], float]]:
         try:
             return samples(f"http://127.0.0.1:{self.port}/metrics", set(names))
         except OSError:
             return []
 
     def _running(self) -> int:
-        return int(sum(value for _, labels, value in self._metrics("epochal_jobs") if labels["phase"] == "Running"))
+        return int(sum(value for _, labels, value in self.metrics("epochal_jobs") if labels["phase"] == "Running"))
 
     # --- measuring ----------------------------------------------------------------------------------------------------
 
@@ -161,11 +164,11 @@ class Scale:
         assert self.operator is not None
         before, requests = self._counts(), self._requests()
         server = self.plane.processes["kube-apiserver"].pid
-        cpu, server_cpu = _cpu(self.operator.pid), _cpu(server)
+        cpu, server_cpu = self.cpu(self.operator.pid), self.cpu(server)
         begun = time.monotonic()
         ages: list[float] = []
         while time.monotonic() - begun < seconds:
-            ages += [value for _, _, value in self._metrics("epochal_tick_age_seconds")]
+            ages += [value for _, _, value in self.metrics("epochal_tick_age_seconds")]
             time.sleep(2.3)  # not in step with the ticks
         took = time.monotonic() - begun
         after, now = self._counts(), self._requests()
@@ -184,8 +187,8 @@ class Scale:
             writes=sum(value for key, value in made.items() if not key.startswith(("GET", "LIST", "WATCH"))),
             checkpoints=(after["checkpoints"] - before["checkpoints"]) / self.jobs * 60 / took,
             memory=found.rss,
-            cpu=(_cpu(self.operator.pid) - cpu) / took,
-            server_cpu=(_cpu(server) - server_cpu) / took,
+            cpu=(self.cpu(self.operator.pid) - cpu) / took,
+            server_cpu=(self.cpu(server) - server_cpu) / took,
         )
 
     def _counts(self) -> dict[str, float]:
@@ -194,7 +197,7 @@ class Scale:
             "epochal_tick_duration_seconds_sum": "seconds",
             "epochal_checkpoint_duration_seconds_count": "checkpoints",
         }
-        return {names[name]: value for name, _, value in self._metrics(*names)}
+        return {names[name]: value for name, _, value in self.metrics(*names)}
 
     def _requests(self) -> Counter[str]:
         """What the API server counted: the operator's own requests and kopf's."""
@@ -207,6 +210,14 @@ class Scale:
                     counts[f"{labels['verb']} {labels['resource']}"] += int(sample[2])
         return counts
 
+    def cpu(self, pid: int) -> float:
+        found = look(pid)
+        return found.cpu if found else 0.0
+
+    def memory(self, pid: int) -> int:
+        found = look(pid)
+        return found.rss if found else 0
+
     def close(self) -> None:
         if self.operator is not None:
             self.operator.terminate()
@@ -216,12 +227,7 @@ class Scale:
                 self.operator.kill()
 
 
-def _cpu(pid: int) -> float:
-    found = look(pid)
-    return found.cpu if found else 0.0
-
-
-def page(rows: list[Row], *, tick: float, found: dict[str, Any]) -> str:
+def page(rows: list[Row], hanging: list[HangingRow], *, tick: float, found: dict[str, Any]) -> str:
     shown = table(
         [
             *("jobs", "tick age p50", "p99", "max", "round (ms)", "requests", "of these writes", "checkpoints"),
@@ -266,6 +272,7 @@ than cores, ticks grow old by the time that the operator waits for its turn.
 
 From {first.jobs} to {last.jobs} jobs memory grows by {each:.0f} kB a job.
 
+{section(hanging)}
 ## Requests per job and minute at {last.jobs} jobs
 
 | request | per job and minute |
@@ -293,16 +300,19 @@ def main(arguments: list[str]) -> int:
                 time.sleep(min(options.seconds, INTERVAL))
                 rows.append(scale.measure(options.seconds))
                 print(rows[-1], flush=True)
+            hanging = Hanging(scale, options.seconds).rows()
         finally:
             scale.close()
     found = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "tick": f"{options.tick:g} s"}
-    write_json("operator", {"conditions": found, "rows": [_plain(row) for row in rows]})
+    write_json("operator", {"conditions": found, "rows": [_plain(row) for row in rows], "hanging": plain(hanging)})
     if not options.quick:
-        print(write_page("operator", page(rows, tick=options.tick, found=found)))
+        print(write_page("operator", page(rows, hanging, tick=options.tick, found=found)))
     slow = [row.jobs for row in rows if row.age_p99 >= 3 * options.tick]
     if slow:
         print(f"the tick's age is over three ticks at {slow} jobs", file=sys.stderr)
-    return 1 if slow else 0
+    if slowed := worst(hanging):
+        print(f"jobs that hang slow the others: {', '.join(slowed)}", file=sys.stderr)
+    return 1 if slow or slowed else 0
 
 
 def _plain(row: Row) -> dict[str, Any]:

@@ -26,6 +26,8 @@ from epochal_operator.kubernetes.pod_state import is_driver, label
 from epochal_operator.names import CONTROL_PORT, GENERATION_LABEL, JOB_LABEL, SELECTOR
 
 CHECKPOINT_SECONDS = 0.5
+HANG_SECONDS = 30.0
+"""Longer than anybody waits for an answer."""
 
 
 def micros() -> int:
@@ -77,6 +79,8 @@ class SimulatedNode:
         self._api = api
         self._drivers: dict[str, SimulatedDriver] = {}
         self._addresses = _addresses()
+        self.hanging: set[str] = set()
+        """Jobs whose drivers take requests and do not answer."""
         self._loop = asyncio.new_event_loop()
         self._runner: web.AppRunner | None = None
         self._threads = [
@@ -104,19 +108,22 @@ class SimulatedNode:
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
 
-    def _driver(self, request: web.Request) -> SimulatedDriver:
+    async def _driver(self, request: web.Request) -> SimulatedDriver:
         assert request.transport is not None
-        return self._drivers[request.transport.get_extra_info("sockname")[0]]
+        driver = self._drivers[request.transport.get_extra_info("sockname")[0]]
+        if driver.job in self.hanging:
+            await asyncio.sleep(HANG_SECONDS)
+        return driver
 
     async def _get_status(self, request: web.Request) -> web.Response:
-        return _json(self._driver(request).status())
+        return _json((await self._driver(request)).status())
 
     async def _post_checkpoint(self, request: web.Request) -> web.Response:
         wanted = msgspec.json.decode(await request.read(), type=CheckpointRequest)
-        return _json(self._driver(request).begin(wanted), status=202)
+        return _json((await self._driver(request)).begin(wanted), status=202)
 
     async def _get_checkpoint(self, request: web.Request) -> web.Response:
-        report = self._driver(request).report(int(request.match_info["epoch"]))
+        report = (await self._driver(request)).report(int(request.match_info["epoch"]))
         return _json(report) if report else web.Response(status=404)
 
     # --- pods ---------------------------------------------------------------------------------------------------------

@@ -121,7 +121,8 @@ def operator_answer(server: Server, case: Case) -> str:
     """What the operator says of a manifest that the cluster takes."""
     manifest = changed({"spec.image": "example.org/spark", "spec.serviceAccount": "default", **case.changes})
     server.create(yaml.safe_dump(manifest), dry=True)
-    return problem_of(parse_job(manifest), server.api, StoreRules())
+    rules = StoreRules(own_identity=("s3://bucket/root",))
+    return problem_of(parse_job(manifest), server.api, rules)
 
 
 def make_surroundings(server: Server) -> None:

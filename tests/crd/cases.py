@@ -356,6 +356,9 @@ NOT_ACCEPTED = [
         {"uri": _S3, "credentialsSecret": {"name": "half"}},
         "Secret half has no key AWS_SECRET_ACCESS_KEY",
     ),
+    case("spec.checkpoint.storage", {"uri": "file:///data"}, "file:// is inside one pod"),
+    case("spec.checkpoint.storage", {"uri": "s3://bucket/other"}, "name a Secret with keys"),
+    case("spec.checkpoint.storage", {"uri": "gs://bucket/other"}, "ask the administrator to add gs://bucket/other"),
     case("spec.pipeline", {"configMap": {"name": "missing"}}, "ConfigMap missing does not exist"),
     case(
         "spec.pipeline", {"configMap": {"name": "program"}}, "ConfigMap program has no key pipeline.py: it has words.py"

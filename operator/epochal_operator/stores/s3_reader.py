@@ -40,7 +40,8 @@ LARGEST = 24 * 1024 * 1024
 """What it may read in all. JSON of that size is some hundreds of megabytes in memory."""
 LARGEST_PAGE = 2 * 1024 * 1024
 LONGEST_REQUEST = 5.0
-LONGEST_LOOK = 15.0
+LONGEST_LOOK = 60.0
+"""Long enough to read thousands of small records; one answer that does not come ends it sooner."""
 TRIES = 4
 FIRST_PAUSE = 0.1
 
