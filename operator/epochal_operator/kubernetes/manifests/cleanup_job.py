@@ -1,5 +1,6 @@
 """The cleanup as a ``batch/v1`` Job: building it, and reading what became of it."""
 
+from epochal.control.foreign import clean
 from epochal.control.job import JobSpec
 from epochal.protocol.decision import (
     CleanupExists,
