@@ -11,6 +11,7 @@ from epochal.control.schema import ManifestError
 from epochal_operator.kubernetes import spec_reader
 from epochal_operator.kubernetes.spec_reader import SpecReader
 from epochal_operator.reporting.status import load_record
+from epochal_operator.stores.store_access import StoreRules
 
 CHECKPOINT: dict[str, Any] = {"interval": "30s", "storage": {"uri": "s3://bucket/jobs"}}
 SPEC: dict[str, Any] = {"image": "shop/orders:7", "pipeline": {"module": "shop.orders"}, "checkpoint": CHECKPOINT}
@@ -31,7 +32,7 @@ def body(spec: dict[str, Any], generation: int = 1) -> dict[str, Any]:
 
 
 def reader() -> SpecReader:
-    return SpecReader(cast(Any, None), lambda: 1000.0, None)
+    return SpecReader(cast(Any, None), lambda: 1000.0, None, StoreRules())
 
 
 def test_fields_that_it_does_not_know_are_passed_over_and_told() -> None:

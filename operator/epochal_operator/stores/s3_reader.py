@@ -20,7 +20,6 @@ from xml.parsers import expat
 
 from epochal.control.exchange import Answer, NoAnswerError, TooLargeError, exchange
 from epochal.protocol.errors import (
-    TRANSIENT,
     AccessDeniedError,
     BadCredentialsError,
     MissingBucketError,
@@ -30,7 +29,7 @@ from epochal.protocol.errors import (
     StoreUnavailableError,
     StoreUnreachableError,
 )
-from epochal.protocol.faults import fault_of
+from epochal.protocol.faults import fault_of, worth_waiting
 from epochal.protocol.store import PAGE, StoreReader
 from epochal_operator.stores.endpoint import Endpoint
 
@@ -150,9 +149,9 @@ class S3Reader(StoreReader):
         for number in range(TRIES - 1):
             try:
                 return request()
-            except TRANSIENT as error:
+            except StoreError as error:
                 pause = FIRST_PAUSE * 2**number
-                if isinstance(error, _HungError) or self._look.seconds() <= pause:
+                if not worth_waiting(error) or isinstance(error, _HungError) or self._look.seconds() <= pause:
                     raise
                 self._sleep(pause)
         return request()
