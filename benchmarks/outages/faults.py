@@ -24,6 +24,7 @@ from examples.cluster.live_job import Cluster, until
 from tests.e2e.driver_process import driver_pid
 
 QUOTA = "nothing"
+DRAINED_WITHIN = 600.0
 EVICTED_AGAIN = 5.0
 """Seconds after which an eviction that was refused is asked for again: those of `kubectl drain`."""
 
@@ -118,8 +119,18 @@ def _image_again(scene: Scene, jobs: list[OutageJob]) -> None:
     scene.node.containerd.tag(scene.real_image, scene.image)
 
 
+def _drain(scene: Scene, jobs: list[OutageJob]) -> None:
+    """Cordon the node and evict all pods of all jobs, as `kubectl drain` does. This cluster has no other node: it takes
+    pods again when it is empty."""
+    name = scene.cluster.get("nodes")["items"][0]["metadata"]["name"]
+    scene.cluster.kubectl("cordon", name)
+    try:
+        _evict(scene, jobs)
+    finally:
+        scene.cluster.kubectl("uncordon", name)
+
+
 def _evict(scene: Scene, jobs: list[OutageJob]) -> None:
-    """All pods of all jobs, as a drain of their node does; here there is room for new ones at once."""
     api = CoreV1Api(new_client_from_config(str(scene.cluster.kubeconfig)))  # type: ignore[no-untyped-call]
     names = ",".join(job.name for job in jobs)
     pods: list[Any] = api.list_namespaced_pod(scene.namespace, label_selector=f"{JOB_LABEL} in ({names})").items
@@ -129,7 +140,10 @@ def _evict(scene: Scene, jobs: list[OutageJob]) -> None:
 
 
 def _evict_pod(api: CoreV1Api, namespace: str, name: str) -> None:
+    late = time.monotonic() + DRAINED_WITHIN
     while True:
+        if time.monotonic() > late:
+            raise SystemExit(f"pod {name} could not be evicted within {DRAINED_WITHIN:.0f} s")
         try:
             body = V1Eviction(metadata=V1ObjectMeta(name=name, namespace=namespace))
             api.create_namespaced_pod_eviction(name, namespace, body)
@@ -166,8 +180,8 @@ OUTAGES = (
         begin=_kill_operator, mend=_nothing, new_operator=True,
     ),
     Outage(
-        name="drain", title="node drained: all pods evicted", seconds=0, rounds=1,
-        begin=_evict, mend=_nothing, new_driver=True,
+        name="drain", title="node drained: cordoned, all pods evicted", seconds=0, rounds=1,
+        begin=_drain, mend=_nothing, new_driver=True,
     ),
     Outage(
         name="image", title="image missing, drivers killed", seconds=60, rounds=1,

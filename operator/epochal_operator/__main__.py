@@ -20,6 +20,7 @@ from epochal_operator import handlers
 from epochal_operator.api import Api, ApiError, NotFoundError, load_client
 from epochal_operator.controller import Controller
 from epochal_operator.kubernetes.backend import Cluster, DriverAccess
+from epochal_operator.kubernetes.nodes import Nodes
 from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import PLURAL
 from epochal_operator.process.election import Timing
@@ -187,8 +188,13 @@ def _work(api: Api, options: Options, metrics: Metrics, health: Health, leadersh
     try:
         watched = Watched(api, options.namespaces)
         health.add("watches", watched.problem)
+        nodes = Nodes(api)
+        if not options.namespaces:
+            # Nodes are in no namespace: whose rights end at some does not see them.
+            health.add("nodes", nodes.problem)
+            nodes.start()
         watched.start()
-        _run(api, watched, rounds, options, metrics, health)
+        _run(api, watched, nodes, rounds, options, metrics, health)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
         # What a round is still at must not go on beside the next leader's.
@@ -197,10 +203,13 @@ def _work(api: Api, options: Options, metrics: Metrics, health: Health, leadersh
     return 0
 
 
-def _run(api: Api, watched: Watched, rounds: Rounds, options: Options, metrics: Metrics, health: Health) -> None:
+def _run(
+    api: Api, watched: Watched, nodes: Nodes, rounds: Rounds, options: Options, metrics: Metrics, health: Health
+) -> None:
     cluster = Cluster(
         api=api,
         watched=watched,
+        nodes=nodes,
         clock=time.time,
         stores=Stores(api, StoreRules(own_identity=options.own_identity_stores, local=options.local_stores)),
         access=options.driver_access,

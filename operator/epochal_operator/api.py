@@ -25,11 +25,20 @@ READ_TIMEOUT = 15.0
 
 class ApiError(Exception):
     """The API server did not do what was asked. ``code`` is None if it did not answer at all; ``said`` are its own
-    words, ``reason`` its word for it."""
+    words, ``reason`` its word for it; ``retry_after`` is how many seconds it wants to be left alone."""
 
-    def __init__(self, message: str, code: int | None = None, *, said: str = "", reason: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        code: int | None = None,
+        *,
+        said: str = "",
+        reason: str = "",
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.code, self.said, self.reason = code, said or message, reason
+        self.retry_after = retry_after
 
 
 class NotFoundError(ApiError):
@@ -44,6 +53,10 @@ class GoneError(ApiError):
     """The version to watch from is too old: list again."""
 
 
+class NamespaceEndsError(ApiError):
+    """The namespace is being deleted: nothing can be created in it any more."""
+
+
 _ERRORS: dict[int, type[ApiError]] = {404: NotFoundError, 409: ConflictError, 410: GoneError}
 
 _PREFIXES = {
@@ -54,6 +67,8 @@ _PREFIXES = {
     "serviceaccounts": "/api/v1",
     "jobs": "/apis/batch/v1",
     "leases": "/apis/coordination.k8s.io/v1",
+    "poddisruptionbudgets": "/apis/policy/v1",
+    "nodes": "/api/v1",
     "streamingjobs": "/apis/epochal.dev/v1alpha1",
 }
 
@@ -96,7 +111,7 @@ class Api:
         configuration: Configuration = self._client.configuration
         return configuration
 
-    def get(self, kind: str, namespace: str, name: str) -> JsonObject:
+    def get(self, kind: str, namespace: str | None, name: str) -> JsonObject:
         return self._json("GET", kind, path(kind, namespace, name))
 
     def list(self, kind: str, namespace: str | None, *, selector: str = "", name: str = "") -> JsonObject:
@@ -158,7 +173,7 @@ class Api:
                     event: JsonObject = json.loads(line)
                     if event["type"] == "ERROR":
                         status = event["object"]
-                        raise _error(int(status.get("code", 500)), "", str(status.get("message", "")))
+                        raise _error(int(status.get("code", 500)), "", status)
                     yield event
         except urllib3.exceptions.HTTPError as error:
             raise ApiError(f"the watch of {kind} broke: {error}") from error
@@ -207,7 +222,7 @@ class Api:
             raise
         self._on_request(method, kind, str(response.status))
         if response.status >= HTTPStatus.BAD_REQUEST:
-            raise _error(response.status, f"{method} {where}: ", *_status(_body(response)))
+            raise _error(response.status, f"{method} {where}: ", _status(response))
         return response
 
     def _request(
@@ -250,22 +265,31 @@ def _at_a_version(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return body
 
 
-def _error(code: int, where: str, message: str, reason: str = "") -> ApiError:
-    return _ERRORS.get(code, ApiError)(where + message, code, said=message, reason=reason)
+def _error(code: int, where: str, status: JsonObject) -> ApiError:
+    """From a Status object, or what is there of one."""
+    said, reason = clean(str(status.get("message", ""))), clean(str(status.get("reason") or ""))
+    details: JsonObject = status.get("details") or {}
+    causes = {cause.get("reason") for cause in details.get("causes") or []}
+    kind = NamespaceEndsError if "NamespaceTerminating" in causes else _ERRORS.get(code, ApiError)
+    return kind(where + said, code, said=said, reason=reason, retry_after=details.get("retryAfterSeconds"))
 
 
-def _body(response: Any) -> bytes:
+def _status(response: Any) -> JsonObject:
     """Of an answer that is an error: it stays one when its body cannot be read."""
     try:
-        return bytes(response.response.data)
+        data = bytes(response.response.data)
     except (urllib3.exceptions.HTTPError, OSError):
-        return b""
-
-
-def _status(data: bytes) -> tuple[str, str]:
-    """Message and reason."""
+        data = b""
     try:
         status = json.loads(data)
-        return clean(str(status["message"])), clean(str(status.get("reason") or ""))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return clean(data[:200].decode("utf-8", "replace")), ""
+    except ValueError:
+        status = None
+    if not isinstance(status, dict) or not isinstance(status.get("details") or {}, dict):
+        status = {"message": data[:200].decode("utf-8", "replace")}
+    asked = str(response.response.headers.get("Retry-After", ""))
+    # Whoever answers for a server that has too much to do may know no Status.
+    return (
+        status | {"details": {"retryAfterSeconds": int(asked)} | (status.get("details") or {})}
+        if asked.isdigit()
+        else status
+    )

@@ -26,6 +26,7 @@ from epochal.protocol.decision import NoCleanup, Nothing, Seconds
 from epochal.protocol.errors import DocumentError, MissingBucketError, NewerDocumentError, StoreError
 from epochal.protocol.progress import next_checkpoint
 from epochal_operator.api import ApiError, ConflictError, JsonObject, NotFoundError
+from epochal_operator.backoff import Pauses
 from epochal_operator.kubernetes import pod_state
 from epochal_operator.kubernetes.backend import Cluster, KubernetesBackend, StaleView
 from epochal_operator.kubernetes.dependents import BadTokenError
@@ -67,6 +68,8 @@ class _Job:
     store_down: bool = False
     bucket_missing: bool = False
     repairs: Refusal | None = None
+    pauses: Pauses = field(default_factory=Pauses)
+    """After an answer of the API server that was an error."""
     quiet_until: Seconds = 0.0
     quiet_mark: tuple[object, ...] = ()
 
@@ -104,8 +107,11 @@ class Controller:
 
     def quiet(self, body: JsonObject) -> bool:
         """Whether a round now would see and decide the same as the last one: nothing has changed, and nothing is due.
-        Looks at memory only, so that it needs no thread: of hundreds of jobs most are quiet at any moment."""
+        So it is, too, while the API server is to be left alone. Looks at memory only, so that it needs no thread: of
+        hundreds of jobs most are quiet at any moment."""
         job = self._jobs.get(body["metadata"]["uid"])
+        if job is not None and job.pauses.lasts(self._cluster.clock()):
+            return True
         if job is None or not 0 <= job.quiet_until - self._cluster.clock() <= LONGEST_QUIET:
             return False
         if job.quiet_mark != self._mark(body):
@@ -115,13 +121,18 @@ class Controller:
         return True
 
     def _mark(self, body: JsonObject) -> tuple[object, ...]:
-        return body["metadata"]["resourceVersion"], *self._cluster.watched.mark(*_key(body))
+        return body["metadata"]["resourceVersion"], *self._seen(*_key(body))
+
+    def _seen(self, namespace: str, name: str) -> tuple[int, ...]:
+        return self._cluster.nodes.changes, *self._cluster.watched.mark(namespace, name)
 
     def delete_step(self, body: JsonObject) -> tuple[bool, list[Event]]:
         """One round of a job that is being deleted. True: nothing of it runs any more, or its time is over."""
         job = self._job(body)
         namespace, name = _key(body)
         with job.lock:
+            if job.pauses.lasts(self._cluster.clock()):
+                return False, []
             try:
                 fresh = self._cluster.api.get(PLURAL, namespace, name)
                 if revision_in_use(fresh) is None and not self._has_driver(namespace, name):
@@ -130,6 +141,7 @@ class Controller:
                 return True, []
             except ApiError as error:
                 logger.warning("Job %s/%s cannot be read: %s", namespace, name, error)
+                job.pauses.begin(error, self._cluster.clock())
                 return False, []
             since = parse_timestamp(fresh["metadata"]["deletionTimestamp"])
             if self._cluster.clock() - since > self._deletion_timeout:
@@ -149,7 +161,7 @@ class Controller:
         begun = time.monotonic()
         key = _key(body)
         job.quiet_until = 0.0
-        mark = self._cluster.watched.mark(*key)
+        mark = self._seen(*key)
         events: list[Event] = []
         tick: Tick | None = None
         result = Result.OK
@@ -183,6 +195,7 @@ class Controller:
             logger.error("Job %s/%s is not one: %s", *key, error)
             result = Result.ERROR
         except ApiError as error:
+            job.pauses.begin(error, self._cluster.clock())
             logger.warning("Job %s/%s: %s", *key, error)
             result = Result.API_ERROR
         except Exception:
@@ -206,6 +219,7 @@ class Controller:
         assert job.reconciler is not None
         tick = job.reconciler.tick(spec, self._cluster.clock())
         job.store_down = False
+        job.pauses.reset()
         events.extend(events_of(tick))
         events.extend(self._waiting_event(job, tick))
         if tick.before and outdated(spec, tick.before) and _asked_to_stop(tick):
@@ -298,6 +312,8 @@ class Controller:
             # Only the store can tell whether the newest epoch's output is committed.
             return job.bucket_missing
         record = tick.step.job
+        if record.refusal is not None and record.refusal.for_good:
+            return True  # no driver can be started here any more, whatever is left to be committed
         if record.phase not in AT_REST and (record.phase not in HALTED or record.committing):
             return False
         try:

@@ -55,6 +55,11 @@ def token_name(job: str) -> str:
     return f"{job}-token"
 
 
+def budget_name(job: str) -> str:
+    """Of the PodDisruptionBudget."""
+    return f"{job}-driver"
+
+
 def cleanup_name(job: str, min_epoch: Epoch) -> str:
     return f"{job}-cleanup-{min_epoch}"
 

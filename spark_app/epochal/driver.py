@@ -41,6 +41,7 @@ from epochal.runtime.dataflow.arrow_batches import LIMIT, OFF
 from epochal.runtime.engine import Engine
 from epochal.runtime.errors import PipelineError, UserCodeError, summarize_error, undescribed
 from epochal.runtime.http.control_server import ControlServer
+from epochal.runtime.spark.executors import out_of_memory
 from epochal.runtime.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
@@ -138,7 +139,8 @@ def main(arguments: list[str]) -> int:
     server = ControlServer(engine, host=config.host, port=config.port, token=token, registry=engine.metrics.registry)
     server.start()
     _announce(config, server.address)
-    worker = threading.Thread(target=lambda: _run(engine, config), name="engine", daemon=True)
+    said: list[str] = []
+    worker = threading.Thread(target=lambda: said.append(_run(engine, config)), name="engine", daemon=True)
     worker.start()
     # The main thread stays free for signals.
     while worker.is_alive():
@@ -149,7 +151,8 @@ def main(arguments: list[str]) -> int:
         engine.last_report_read.wait(timeout=LAST_REPORT_WAIT)
     server.stop()
     # The last line of a log is what people (and the controller) look at first.
-    logger.log(logging.INFO if code == EXIT_STOPPED else logging.ERROR, "%s", engine.status().message.split("\n")[0])
+    last = "; ".join(filter(None, (engine.status().message.split("\n")[0], *said)))
+    logger.log(logging.INFO if code == EXIT_STOPPED else logging.ERROR, "%s", last)
     return code
 
 
@@ -170,7 +173,9 @@ def _end_by_signals(engine: Engine) -> None:
         signal.signal(number, on_signal)
 
 
-def _run(engine: Engine, config: DriverConfig) -> None:
+def _run(engine: Engine, config: DriverConfig) -> str:
+    """Until the engine ends; what is to be said about that beside the engine's own message."""
+    said: list[str] = []
     spark: SparkSession | None = None
     try:
         spark = spark_session(config)
@@ -182,14 +187,20 @@ def _run(engine: Engine, config: DriverConfig) -> None:
         engine.fail(error)
     finally:
         if spark is not None:
-            _hush(spark)
+            _hush(spark, said)
+    return said[0] if said else ""
 
 
-def _hush(spark: SparkSession) -> None:
-    """Let Spark log no more: the log's last line is to be ours. Who does not answer is not waited for."""
-    hush = threading.Thread(target=lambda: spark.sparkContext.setLogLevel("OFF"), name="hush", daemon=True)
-    hush.start()
-    hush.join(timeout=2.0)
+def _hush(spark: SparkSession, said: list[str]) -> None:
+    """Let Spark log no more: the log's last line is to be ours. Waits at most 2 s for it."""
+
+    def hush() -> None:
+        spark.sparkContext.setLogLevel("OFF")
+        said.append(out_of_memory(spark))
+
+    thread = threading.Thread(target=hush, name="hush", daemon=True)
+    thread.start()
+    thread.join(timeout=2.0)
 
 
 def spark_session(config: DriverConfig) -> SparkSession:

@@ -158,6 +158,16 @@ OPERATOR_PART = Part(
             + asks(Who.OPERATOR, "bind escalate", "clusterroles.rbac.authorization.k8s.io", "", allowed=False),
         ),
         Sentence(
+            "It sees all nodes, so that it can move drivers off one that is being emptied, and may create "
+            "PodDisruptionBudgets, but not change or delete them.",
+            asks(Who.OPERATOR, "list watch", "nodes", "", allowed=True)
+            + asks(Who.OPERATOR, "create", "poddisruptionbudgets.policy", *EVERYWHERE, allowed=True)
+            + asks(
+                Who.OPERATOR, "update patch delete deletecollection", "poddisruptionbudgets.policy", *EVERYWHERE,
+                allowed=False,
+            ),
+        ),
+        Sentence(
             "With `watchNamespaces`, all this ends at these namespaces: elsewhere it may do nothing, and in the "
             "release's own only hold its Lease.",
             asks(Who.OPERATOR, "create", "pods", JOB_NAMESPACE, allowed=True)
@@ -169,11 +179,20 @@ OPERATOR_PART = Part(
             Install.WATCHING,
         ),
         Sentence(
+            "With `watchNamespaces` it sees no nodes and makes no PodDisruptionBudgets.",
+            asks(Who.OPERATOR, READ, "nodes", "", allowed=False)
+            + asks(Who.OPERATOR, "create", "poddisruptionbudgets.policy", *EVERYWHERE, allowed=False),
+            Install.WATCHING,
+        ),
+        Sentence(
             "Each right of its role is needed: without any one of them, something fails.",
-            [ShownBy("test_rbac.py", "test_each_right_is_needed_and_no_other_is")],
+            [
+                ShownBy("test_rbac.py", "test_each_right_is_needed_and_no_other_is"),
+                ShownBy("test_rbac.py", "test_each_right_of_the_cluster_role_is_needed"),
+            ],
         ),
     ],
-)
+)  # fmt: skip
 
 DRIVER_PART = Part(
     "Drivers",

@@ -24,7 +24,7 @@ from tests.chart.claims import (
 )
 from tests.chart.cluster import JOB_NAMESPACE, ChartCluster
 from tests.chart.render import RELEASE_NAMESPACE, ROOT
-from tests.chart.rights import DRIVER, LEASE, OPERATOR, Right, group
+from tests.chart.rights import CLUSTER, DRIVER, LEASE, OPERATOR, Right, group
 
 PAGE = ROOT / "docs" / "rbac.md"
 WIDTH = 120
@@ -63,6 +63,7 @@ def page(cluster: ChartCluster) -> str:
     driver = listed(cluster, f"{JOB_NAMESPACE}:epochal-driver", JOB_NAMESPACE)
     lines = [*part(INTRODUCTION, "#"), WRITTEN_BY]
     lines += [*part(OPERATOR_PART), "Its role:", "", *table(OPERATOR), ""]
+    lines += ["Without `watchNamespaces` also:", "", *table(CLUSTER), ""]
     lines += ["With `ha.enabled`, in the release's namespace:", "", *table(LEASE), ""]
     lines += ["All that the API server lets it do; addresses and `selfsubject…` are for everybody:", "", *operator, ""]
     lines += [*part(DRIVER_PART), "Their role:", "", *table(DRIVER), "", *driver, ""]

@@ -49,6 +49,13 @@ OPERATOR: dict[Right, str] = {
     Right("jobs", "delete"): "remove a cleanup that has ended",
 }
 
+CLUSTER: dict[Right, str] = {
+    Right("nodes", "list"): "know which nodes are being emptied",
+    Right("nodes", "watch"): "hear that a node is to be emptied, and move the drivers that are there",
+    Right("poddisruptionbudgets", "create"): "let a drain wait until a driver has made its last checkpoint",
+}
+"""Besides, where it looks after all namespaces."""
+
 LEASE: dict[Right, str] = {
     Right("leases", "create"): "take the Lease when there is none",
     Right("leases", "get"): "see who holds it",
@@ -64,7 +71,12 @@ DRIVER: dict[Right, str] = {
     Right("pods", "deletecollection"): "remove executors that are too many, or did not come up in time",
 }
 
-_GROUPS = {"streamingjobs": "epochal.dev", "jobs": "batch", "leases": "coordination.k8s.io"}
+_GROUPS = {
+    "streamingjobs": "epochal.dev",
+    "jobs": "batch",
+    "poddisruptionbudgets": "policy",
+    "leases": "coordination.k8s.io",
+}
 
 
 def group(right: Right) -> str:
@@ -99,4 +111,5 @@ def chart_roles() -> dict[str, dict[str, Any]]:
     """The chart's roles by what they are for."""
     values = {"crds": {"enabled": False}, "watchNamespaces": ["team-a"], "ha": {"enabled": True}}
     names = {"operator": "epochal-operator", "lease": "epochal-lease", "driver": "epochal-driver"}
-    return {purpose: found(values, "Role", name) for purpose, name in names.items()}
+    roles = {purpose: found(values, "Role", name) for purpose, name in names.items()}
+    return roles | {"everywhere": found({"crds": {"enabled": False}}, "ClusterRole", "epochal-operator")}

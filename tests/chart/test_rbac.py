@@ -13,11 +13,27 @@ from typing import Any
 
 import pytest
 
+from epochal.control.job import parse_job
 from epochal_operator.api import Api, path
+from epochal_operator.kubernetes.dependents import Belongings
+from epochal_operator.kubernetes.manifests.resources import owner
+from epochal_operator.kubernetes.nodes import Nodes
+from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import PLURAL, RESTART_ANNOTATION
 from tests.chart.cluster import ChartCluster
 from tests.chart.render import RELEASE_NAMESPACE
-from tests.chart.rights import DRIVER, LEASE, OPERATOR, Right, bound, chart_roles, namespace_of, rules_of
+from tests.chart.rights import (
+    CLUSTER,
+    DRIVER,
+    LEASE,
+    OPERATOR,
+    Right,
+    bound,
+    chart_roles,
+    group,
+    namespace_of,
+    rules_of,
+)
 from tests.operator.fake_kubelet import FakeKubelet, wait_until
 from tests.operator.harness import Bench, JobHandle, OperatorProcess, install_crd, load_api, patch
 
@@ -42,6 +58,7 @@ def all_but(missing: Iterable[Right], rights: Iterable[Right] = OPERATOR) -> dic
 def test_the_charts_roles_hold_these_rights_and_no_others() -> None:
     roles = chart_roles()
     assert rules_of(roles["operator"]) == set(OPERATOR)
+    assert rules_of(roles["everywhere"]) == {*OPERATOR, *CLUSTER}
     assert rules_of(roles["lease"]) == set(LEASE)
     assert rules_of(roles["driver"]) == set(DRIVER)
 
@@ -164,6 +181,41 @@ def test_without_those_it_cannot_even_start(world: World) -> None:
         for number, group in enumerate(groups):
             log = world.directory / f"start-{number}.log"
             assert not wait_for_refusals(log, group, seconds=40), said(log)[-2000:]
+
+
+@pytest.mark.parametrize("missing", CLUSTER, ids=lambda right: right.slug)
+def test_each_right_of_the_cluster_role_is_needed(
+    world: World, missing: Right, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator goes on without them, and says what it cannot do."""
+    name = f"no-{missing.slug}"
+    [bench] = world.benches({name: []}).values()
+    rules = [
+        {"apiGroups": [group(right)], "resources": [right.resource], "verbs": [right.verb]}
+        for right in CLUSTER
+        if right != missing
+    ]
+    kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": name}
+    world.cluster.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": name}},
+        {**kind, "kind": "ClusterRole", "rules": rules},
+        {**kind, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]},
+    )
+    api = load_api(world.cluster.kubeconfig_of(name, name, tmp_path / "kubeconfig"))
+    nodes = Nodes(api)
+    nodes.start()
+    job = start_job(bench)
+    belongings = Belongings(api, Watched(api), time.time)
+    belongings.ensure_budget(parse_job(job.get()), owner(job.get()))
+    if missing.resource == "nodes":
+        wait_until(lambda: not nodes.known.is_set(), seconds=10)
+    else:
+        assert nodes.known.is_set()
+    nodes.stop()
+    assert len(bench.names("poddisruptionbudgets")) == (missing.verb != "create")
+    assert f'cannot {missing.verb} resource "{missing.resource}"' in caplog.text
 
 
 def test_without_a_lease_right_nobody_leads(world: World) -> None:

@@ -29,6 +29,10 @@ ORDER = (
     "test_sql",
     "test_executor_lost",
     "test_three_executors",
+    "test_waiting",
+    "test_memory",
+    "test_drain",
+    "test_namespace_gone",
     "test_zombie",
     "test_checkpoint_timeout",
     "test_several_jobs",
@@ -82,7 +86,7 @@ def end_namespace(cluster: Cluster, namespace: str) -> None:
     # Nobody needs a last checkpoint of these.
     cluster.kubectl("delete", where, "pods", "--all", "--grace-period=0", "--force", "--wait=false")
     cluster.kubectl("delete", where, "streamingjobs", "--all", f"--timeout={PATIENCE:.0f}s")
-    cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+    cluster.kubectl("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from cluster.control_plane import ControlPlane
 from epochal_operator.api import Api
 from epochal_operator.controller import Controller
 from epochal_operator.kubernetes.backend import Cluster
+from epochal_operator.kubernetes.nodes import Nodes
 from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import PLURAL
 from epochal_operator.reporting.metrics import Metrics
@@ -50,6 +51,7 @@ def rounds(api: Api, bench: Bench) -> Iterator[Rounds]:
     cluster = Cluster(
         api=api,
         watched=watched,
+        nodes=Nodes(api),
         clock=lambda: time.time() + rounds.ahead,
         stores=Stores(api, StoreRules(local=True)),
         driver_timeout=0.5,

@@ -227,6 +227,7 @@ class FakeKubelet:
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
             self._set(container, {"phase": "Pending", "conditions": [condition]})
             return
+        self._wait_for_node(container)
         self._bind(container)
         if image.startswith("missing"):
             self._waiting(container, "ImagePullBackOff", f'Back-off pulling image "{image}"')
@@ -244,6 +245,16 @@ class FakeKubelet:
             self._waiting(container, "CreateContainerConfigError", str(error))
             if not self._stop.wait(0.5):
                 self._start(container)
+
+    def _wait_for_node(self, container: Container) -> None:
+        """As the scheduler does while the node is cordoned."""
+        told = False
+        while self._api.get("nodes", None, NODE)["spec"].get("unschedulable") and not self._stop.wait(0.2):
+            message = "0/1 nodes are available: 1 node(s) were unschedulable"
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+            if not told:
+                self._set(container, {"phase": "Pending", "conditions": [condition]})
+            told = True
 
     def _bind(self, container: Container) -> None:
         metadata = container.pod["metadata"]

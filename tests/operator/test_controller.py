@@ -4,11 +4,14 @@ import base64
 import time
 from collections.abc import Callable
 
+import pytest
+
 from epochal.control.events import EventReason
-from epochal_operator.api import JsonObject
+from epochal_operator.api import ApiError, JsonObject
 from epochal_operator.controller import Controller
 from epochal_operator.kubernetes.backend import FORCE_AFTER, Cluster
 from epochal_operator.kubernetes.dependents import TOKEN_CHECK_EVERY
+from epochal_operator.kubernetes.nodes import Nodes
 from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import FINALIZER, PLURAL
 from epochal_operator.reporting.metrics import Metrics
@@ -73,6 +76,45 @@ def test_a_deletion_makes_a_last_checkpoint(bench: Bench, rounds: Rounds, kubele
     assert not rounds.metrics.tick_ages()
     release(job)
     job.assert_exactly_once()
+
+
+def test_a_job_in_a_namespace_that_is_being_deleted_is_let_go_although_its_last_output_is_not_committed(
+    bench: Bench, rounds: Rounds, kubelet: FakeKubelet
+) -> None:
+    job = with_finalizer(bench, script={"die": "published"}, checkpoint={"interval": "1h"})
+    rounds.until(job, running())
+    bench.api._send("DELETE", "pods", f"/api/v1/namespaces/{bench.namespace}")
+    job.delete()
+    began = time.monotonic()
+    rounds.delete(job)
+    assert time.monotonic() - began < 30, "not only when the time for a deletion is over"
+    assert not kubelet.alive(bench.namespace)
+    assert len(bench.names("pods")) == 1
+    release(job)
+
+
+def test_an_api_server_that_refuses_is_left_alone_for_as_long_as_it_asks(
+    bench: Bench, rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = bench.apply(checkpoint={"interval": "1h"})
+    rounds.until(job, running())
+    refused = 0
+
+    def refuse(*_: object) -> JsonObject:
+        nonlocal refused
+        refused += 1
+        raise ApiError("too many requests", 429, retry_after=20)
+
+    monkeypatch.setattr(bench.api, "replace_status", refuse)
+    job.patch(checkpoint={"interval": "1s"})
+    while not refused:
+        rounds.controller.tick(job.get())
+    body = job.get()
+    assert rounds.controller.quiet(body), "also for what has just changed"
+    monkeypatch.undo()
+    rounds.ahead += 21
+    assert not rounds.controller.quiet(body)
+    rounds.until(job, running(1))
 
 
 def test_a_deletion_does_not_wait_for_ever(bench: Bench, rounds: Rounds, kubelet: FakeKubelet) -> None:
@@ -191,7 +233,8 @@ def test_an_operator_that_sees_nothing_never_has_two_drivers(
     for kind in blind._kinds.values():
         kind.listed.set()
     stores = Stores(bench.api, StoreRules(local=True))
-    cluster = Cluster(api=bench.api, watched=blind, clock=time.time, stores=stores, driver_timeout=0.5)
+    nodes = Nodes(bench.api)
+    cluster = Cluster(api=bench.api, watched=blind, nodes=nodes, clock=time.time, stores=stores, driver_timeout=0.5)
     other = Controller(cluster, Metrics())
     end = time.monotonic() + 3
     while time.monotonic() < end:

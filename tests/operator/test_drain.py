@@ -46,7 +46,7 @@ def test_an_evicted_driver_makes_a_last_checkpoint_and_the_next_one_goes_on_from
     assert job.phase is JobPhase.RUNNING
     assert job.checkpoints.generation == 2
     assert job.restarts.total == 0
-    assert not job.draining
+    assert job.draining_since is None
     told = [event.reason for tick in ticks for event in events_of(tick)]
     assert told.count(EventReason.DRAINING) == 1
     assert EventReason.RESTART_SCHEDULED not in told
@@ -66,6 +66,25 @@ def test_the_checkpoint_in_flight_comes_first() -> None:
     world.ticks(reconciler, SPEC, 6)
     assert record(world).checkpoints.generation == 2
     assert world.newest.restored == flight.epoch + 1
+    assert_exactly_once(world)
+
+
+def test_a_drain_waits_for_a_last_checkpoint_as_long_as_for_any_and_no_longer() -> None:
+    """S3 is away, say: whoever empties the node waits for this driver."""
+    spec = replace(RARELY, checkpoint=replace(RARELY.checkpoint, timeout=20))
+    world, reconciler = running(spec)
+    world.hanging = {Epoch(1)}
+    drained = world.newest
+    drained.leaving = "its node n1 is cordoned"
+    world.ticks(reconciler, spec, 18)
+    assert world.newest is drained
+    world.ticks(reconciler, spec, 12)
+    assert not drained.alive
+    job = record(world)
+    assert (job.phase, job.checkpoints.generation, job.restarts.total) == (JobPhase.RUNNING, 2, 1)
+    assert not job.checkpoints.stop
+    assert "has made no last checkpoint within 20 s" in job.restarts.message
+    world.ticks(reconciler, SUSPENDED, 8)
     assert_exactly_once(world)
 
 
@@ -125,7 +144,7 @@ def test_a_driver_that_has_not_begun_makes_no_checkpoint_when_it_has_to_go() -> 
     first = world.newest
     first.leaving, first.silent = EVICTED, True
     world.ticks(reconciler, SPEC, 3)
-    assert not record(world).draining
+    assert record(world).draining_since is None
     assert world.posted == []
 
 

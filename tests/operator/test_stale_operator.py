@@ -13,6 +13,7 @@ from epochal.protocol.decision import AbortEpoch, EndCleanup, SendBarrier, Start
 from epochal_operator.api import Api, ConflictError, JsonObject
 from epochal_operator.controller import Controller
 from epochal_operator.kubernetes.backend import Cluster
+from epochal_operator.kubernetes.nodes import Nodes
 from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import PLURAL
 from epochal_operator.reporting.metrics import Metrics
@@ -51,6 +52,7 @@ def other(bench: Bench, rounds: Rounds) -> Iterator[Other]:
     cluster = Cluster(
         api=api,
         watched=watched,
+        nodes=Nodes(api),
         clock=rounds.controller._cluster.clock,
         stores=rounds.controller._cluster.stores,
         driver_timeout=0.5,

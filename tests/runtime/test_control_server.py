@@ -125,6 +125,20 @@ def test_probes_need_no_token_and_ready_means_running(server: ControlServer, eng
     assert ask(server, "GET", "/readyz", token=None) == (503, {"ready": False, "phase": "Starting"})
 
 
+def test_a_driver_that_no_controller_asks_for_is_not_ready(engine: Engine) -> None:
+    """So no PodDisruptionBudget guards it, and a drain does not wait for a controller that is away."""
+    now = 0.0
+    with ControlServer(engine, token=TOKEN, clock=lambda: now) as server:
+        now = 60.0
+        assert ask(server, "GET", "/readyz", token=None)[0] == 200
+        now = 61.0
+        assert ask(server, "GET", "/readyz", token=None) == (503, {"ready": False, "phase": "Running"})
+        assert ask(server, "GET", "/v1/status", token="wrong")[0] == 401
+        assert ask(server, "GET", "/readyz", token=None)[0] == 503
+        assert ask(server, "GET", "/v1/status")[0] == 200
+        assert ask(server, "GET", "/readyz", token=None)[0] == 200
+
+
 @pytest.mark.parametrize("path", ["/v1/status", "/v1/checkpoints/3", "/metrics", "/nothing"])
 @pytest.mark.parametrize("token", [None, "wrong", "", "s3cret\u00e9"])
 def test_without_the_token_nothing_is_told(server: ControlServer, path: str, token: str | None) -> None:

@@ -17,7 +17,7 @@ from epochal.protocol import store as protocol_store
 from epochal.protocol.control import EXIT_FAILED, EXIT_MISCONFIGURED, EXIT_REFUSED, EXIT_STOPPED, CheckpointState
 from epochal.protocol.epochs import Epoch
 from epochal.runtime.dataflow.operator import SinkOperator
-from epochal.runtime.errors import summarize_error
+from epochal.runtime.errors import WORKER_DIED_MEANS, summarize_error
 from epochal.runtime.state.tables import REPLICAS
 from tests.runtime.bad_data import SCHEMA, Files, ids, through
 from tests.support.local_job import LocalJob
@@ -137,6 +137,10 @@ def test_the_operator_whose_fault_it_is_is_named(
         (
             "An error occurred while calling o1.x.\n: a.b.CException: it failed\n\tat a.B\nCaused by: it is away\n",
             "it failed it is away",
+        ),
+        (
+            "Lost task 0.3: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): Fatal error",
+            WORKER_DIED_MEANS,
         ),
     ],
 )

@@ -77,3 +77,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   resources: [jobs]
   verbs: [list, watch, create, delete]
 {{- end -}}
+
+{{/* What it asks for besides where it looks after all namespaces: nodes are in none. */}}
+{{- define "epochal.clusterRules" -}}
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [list, watch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [create]
+{{- end -}}

@@ -19,9 +19,10 @@ from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import StoreReader
 from epochal_operator.api import Api, ApiError, ConflictError, JsonObject
 from epochal_operator.kubernetes import pod_state
-from epochal_operator.kubernetes.dependents import BadTokenError, Belongings
+from epochal_operator.kubernetes.dependents import BadTokenError, Belongings, refused_by
 from epochal_operator.kubernetes.driver_forward import ForwardedDriver
 from epochal_operator.kubernetes.manifests import cleanup_job, resources
+from epochal_operator.kubernetes.nodes import Nodes
 from epochal_operator.kubernetes.watch_cache import Watched, WatchedKind
 from epochal_operator.names import (
     CONTROL_PORT,
@@ -69,6 +70,7 @@ class Cluster:
     watched: Watched
     clock: Callable[[], Seconds]
     stores: Stores
+    nodes: Nodes
     access: DriverAccess = DriverAccess.DIRECT
     driver_timeout: float = 3.0
     heartbeat: Seconds = 0.0
@@ -205,13 +207,23 @@ class KubernetesBackend:
                     client=self._client_of(pod),
                     waiting=pod_state.waits_for(pod),
                     since=pod_state.running_since(pod),
-                    leaving=pod_state.leaving(pod),
+                    leaving=self._leaving(pod),
                 )
             newest = newest or ended
         job = self.load()
         if newest is None or (job and newest.generation < job.checkpoints.generation):
             return DriverAbsent()
         return newest
+
+    def _leaving(self, driver: JsonObject) -> str:
+        """Why the driver has to go, if it has to. With an executor goes the state that only this executor has."""
+        nodes = self.cluster.nodes
+        if why := pod_state.leaving(driver) or nodes.drains(driver):
+            return why
+        for pod in pod_state.executors_of(driver, self._pods()):
+            if why := pod_state.disrupted(pod) or nodes.drains(pod):
+                return f"executor {pod['metadata']['name']} has to go: {why}"
+        return ""
 
     def _client_of(self, pod: JsonObject) -> DriverClient | None:
         address = pod["status"].get("podIP")
@@ -244,13 +256,13 @@ class KubernetesBackend:
         except BadTokenError as error:
             raise RefusedError(Refused("secrets", str(error))) from error
         except ApiError as error:
-            raise RefusedError(Refused("pods", error.said)) from error
+            raise refused_by("pods", error) from error
 
     def _start_driver(self, permit: Permit, generation: Generation, restore: RestoreConfig) -> None:  # noqa: ARG002
         """Start a generation's driver. Stopped anywhere, the same steps again lead to the same end.
 
         1. Look at the cluster itself that no driver lives: what is watched may lag behind.
-        2. See to it that Service and Secret are there.
+        2. See to it that Service, Secret and PodDisruptionBudget are there.
         3. Create the ConfigMap with the driver's configuration.
         4. Create the pod: from here on the generation runs.
         5. Remove what older generations left.
@@ -263,6 +275,8 @@ class KubernetesBackend:
         # Step 2
         self.belongings.ensure_service(self.spec, owner)
         self.belongings.ensure_token(self.spec, owner)
+        if self.cluster.nodes.known.is_set():
+            self.belongings.ensure_budget(self.spec, owner)
         # Step 3
         self.belongings.put_config(self.spec, owner, generation, restore)
         # Step 4

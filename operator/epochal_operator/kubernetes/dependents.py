@@ -2,6 +2,7 @@
 because somebody has deleted them."""
 
 import base64
+import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,17 +12,23 @@ from epochal.control.refusal import Refused, RefusedError
 from epochal.protocol.control import RestoreConfig
 from epochal.protocol.decision import Seconds
 from epochal.protocol.epochs import Generation
-from epochal_operator.api import Api, ApiError, ConflictError, JsonObject, NotFoundError
+from epochal_operator.api import Api, ApiError, ConflictError, JsonObject, NamespaceEndsError, NotFoundError
 from epochal_operator.kubernetes.manifests import resources
 from epochal_operator.kubernetes.pod_state import label
 from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import JOB_LABEL, driver_name, service_name, token_name
+
+logger = logging.getLogger(__name__)
 
 TOKEN_CHECK_EVERY: Seconds = 60.0
 """Secrets are not watched (nobody should see all of them), so the token's is asked for now and then."""
 
 
 ALREADY_EXISTS = "AlreadyExists"
+
+
+def refused_by(kind: str, error: ApiError) -> RefusedError:
+    return RefusedError(Refused(kind, error.said, for_good=isinstance(error, NamespaceEndsError)))
 
 
 class BadTokenError(Exception):
@@ -64,7 +71,7 @@ class Belongings:
             return self.api.create(kind, namespace, body)
         except ApiError as error:
             if error.reason != ALREADY_EXISTS:
-                raise RefusedError(Refused(kind, error.said)) from error
+                raise refused_by(kind, error) from error
         name = body["metadata"]["name"]
         # Listed, because the operator has the right to list what it watches, and may get Secrets and ConfigMaps only.
         there = [] if kind == "secrets" else self.api.list(kind, namespace, name=name).get("items") or []
@@ -82,6 +89,15 @@ class Belongings:
 
     def ensure_service(self, spec: JobSpec, owner: JsonObject) -> bool:
         return self._ensure("services", spec, service_name(spec.name), lambda: resources.service(spec, owner))
+
+    def ensure_budget(self, spec: JobSpec, owner: JsonObject) -> None:
+        """A job runs without it, too: it is not worth a driver that does not start."""
+        try:
+            self.api.create("poddisruptionbudgets", spec.namespace, resources.disruption_budget(spec, owner))
+        except ConflictError:
+            return
+        except ApiError as error:
+            logger.warning("Job %s/%s has no PodDisruptionBudget: %s", spec.namespace, spec.name, error)
 
     def ensure_config(self, spec: JobSpec, owner: JsonObject, generation: Generation, restore: RestoreConfig) -> bool:
         """A driver whose pod waits needs its configuration; one that runs has read it."""

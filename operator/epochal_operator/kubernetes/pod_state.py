@@ -1,6 +1,7 @@
 """What a driver's pod says of its driver: that it waits and for what, that it runs, or why it ended. Pure."""
 
 import re
+from collections.abc import Iterable
 
 from epochal.control.foreign import clean
 from epochal.control.lifecycle import DriverEnded
@@ -62,11 +63,29 @@ def running_since(pod: JsonObject) -> Seconds | None:
 
 def leaving(pod: JsonObject) -> str:
     """Why the pod has to go, if it has to: evicted, preempted, deleted by somebody, its node drained or shut down."""
+    if said := disrupted(pod):
+        return f"its pod has to go: {said}"
+    return "its pod is being deleted" if "deletionTimestamp" in pod["metadata"] else ""
+
+
+def disrupted(pod: JsonObject) -> str:
+    """Why Kubernetes takes the pod away, if it does. A pod that somebody has just deleted is not meant."""
     for condition in (pod.get("status") or {}).get("conditions") or []:
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            said = ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
-            return f"its pod has to go: {clean(said)}"
-    return "its pod is being deleted" if "deletionTimestamp" in pod["metadata"] else ""
+            return clean(": ".join(filter(None, (condition.get("reason"), condition.get("message")))))
+    return ""
+
+
+def executors_of(driver: JsonObject, pods: Iterable[JsonObject]) -> list[JsonObject]:
+    """Those that run: Spark makes the driver's pod their owner."""
+    uid = driver["metadata"]["uid"]
+    return [
+        pod
+        for pod in pods
+        if is_executor(pod)
+        and any(owner.get("uid") == uid for owner in pod["metadata"].get("ownerReferences") or [])
+        and (pod.get("status") or {}).get("phase") == "Running"
+    ]
 
 
 def waits_for(pod: JsonObject) -> str:

@@ -15,13 +15,13 @@ from typing import Any
 
 from epochal.protocol.decision import Seconds
 from epochal_operator.api import Api, ApiError, GoneError, JsonObject
+from epochal_operator.backoff import Pauses
 from epochal_operator.names import JOB_LABEL, SELECTOR
 from epochal_operator.process.vital_threads import vital_thread
 
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 240
-PAUSE_AFTER_ERROR = 1.0
 LONGEST_SILENCE: Seconds = WATCH_SECONDS + 60.0
 """A watch ends by itself after ``WATCH_SECONDS``, and its connection is given up a little later."""
 
@@ -101,19 +101,21 @@ class WatchedKind:
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        pauses = Pauses()
         while not self._stop.is_set():
             self._alive = time.monotonic()
             try:
                 if not self._version:
                     self._list()
                 self._watch()
+                pauses.reset()
             except GoneError:
                 self._version = ""
             except Exception as error:
                 # Whatever it was: listing anew puts everything right.
                 unexpected = not isinstance(error, ApiError | ValueError | KeyError)
                 logger.warning("Watch of %s broke, trying again: %s", self.kind, error, exc_info=unexpected)
-                self._stop.wait(PAUSE_AFTER_ERROR)
+                self._stop.wait(pauses.next(error))
                 self._version = ""
 
     def _list(self) -> None:

@@ -128,7 +128,7 @@ def events_of(tick: Tick) -> Iterator[Event]:
         yield Event(EventReason.STARTING, step.message)
     elif reason := _AS_THEY_ARE.get(step.reason):
         yield Event(reason, step.message)
-    if step.job.draining and before is not None and not before.draining:
+    if step.job.draining_since is not None and before is not None and before.draining_since is None:
         why = tick.seen.driver.leaving if isinstance(tick.seen.driver, DriverUp) else ""
         yield Event(EventReason.DRAINING, f"the driver has to go ({why}): making a last checkpoint, then a new driver")
     yield from _refused(tick)

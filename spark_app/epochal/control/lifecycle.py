@@ -141,10 +141,10 @@ class JobRecord:
     which the job failed: any edit after that gives it another chance. ``committing``: the job is to rest, but for the
     output of its newest epoch, which the present generation commits; still set if that failed for good. ``late`` is how
     many rows came too late. ``proven`` is the newest revision with which a generation has restored: what ends such a
-    job later has come from outside. ``draining``: the present generation's driver has to go (its pod is evicted, its
-    node is drained), so it makes a last checkpoint, and another one starts elsewhere. ``begun``: the present
-    generation's driver was seen, alive or not; until then ``refusal`` is what keeps it from being made. ``version`` is
-    the spec's with which the present generation was started.
+    job later has come from outside. ``draining_since``: since when the present generation's driver has to go (its pod
+    is evicted, its node is drained), so it makes a last checkpoint, and another one starts elsewhere. ``begun``: the
+    present generation's driver was seen, alive or not; until then ``refusal`` is what keeps it from being made.
+    ``version`` is the spec's with which the present generation was started.
     """
 
     checkpoints: Record
@@ -161,7 +161,7 @@ class JobRecord:
     committing: bool = False
     late: LateRows = field(default_factory=LateRows)
     proven: str | None = None
-    draining: bool = False
+    draining_since: Seconds | None = None
     begun: bool = False
     refusal: Refusal | None = None
     version: int = 0
@@ -282,7 +282,8 @@ class Step:
 
 def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     """What to do next. The order of the branches is the meaning."""
-    job = _with_wishes(spec, _begun_anew(spec, _with_drain(_with_start(spec, _with_proof(job), seen, now), seen)))
+    job = _with_drain(_with_start(spec, _with_proof(job), seen, now), seen, now)
+    job = _with_wishes(spec, _begun_anew(spec, job))
     if job.phase in HALTED:
         return _rest(spec, job, seen)
     if job.committing:
@@ -300,6 +301,9 @@ def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
         case DriverUp(generation=generation) if generation != job.checkpoints.generation:
             message = f"ending the driver of generation {generation}: {job.checkpoints.generation} is the one to run"
             return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+        case DriverUp() if _drains_too_long(spec, job, now):
+            message = f"the driver has to go, and has made no last checkpoint within {spec.checkpoint.timeout:.0f} s"
+            return _restart(spec, job, now, message, EndDriver())
         case DriverUp(status=status) if job.checkpoints.stop and not job.restored and not _has_begun(status):
             message = "ending a driver that had not begun: nothing is lost by that"
             return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
@@ -355,14 +359,21 @@ def _begun_anew(spec: JobSpec, job: JobRecord) -> JobRecord:
     return replace(job, restarts=replace(job.restarts, in_a_row=0, not_before=0.0, version=spec.version))
 
 
-def _with_drain(job: JobRecord, seen: Seen) -> JobRecord:
+def _with_drain(job: JobRecord, seen: Seen, now: Seconds) -> JobRecord:
     """A driver that has to go is stopped: it makes a last checkpoint if there is time for one. One that has not begun
     has nothing to lose."""
     match seen.driver:
         case DriverUp(generation=generation, leaving=leaving) if leaving and job.phase is JobPhase.RUNNING:
-            return replace(job, draining=job.draining or generation == job.checkpoints.generation)
+            ours = generation == job.checkpoints.generation and job.draining_since is None
+            return replace(job, draining_since=now) if ours else job
         case _:
             return job
+
+
+def _drains_too_long(spec: JobSpec, job: JobRecord, now: Seconds) -> bool:
+    """Whoever empties a node waits for this driver, and must not wait for ever."""
+    since = job.draining_since
+    return since is not None and job.phase is JobPhase.STOPPING and now - since > spec.checkpoint.timeout
 
 
 def _with_wishes(spec: JobSpec, job: JobRecord) -> JobRecord:
@@ -388,7 +399,7 @@ def _with_wishes(spec: JobSpec, job: JobRecord) -> JobRecord:
 def _stop_wanted(spec: JobSpec, job: JobRecord) -> bool:
     if spec.state is DesiredState.SUSPENDED or job.finished:
         return True
-    if job.draining and job.phase in (JobPhase.RUNNING, JobPhase.STOPPING):
+    if job.draining_since is not None and job.phase in (JobPhase.RUNNING, JobPhase.STOPPING):
         return True
     return outdated(spec, job) and job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
 
@@ -564,7 +575,7 @@ def _next_start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> JobR
         late=replace(job.late, of_driver=0),
         revision=spec.revision,
         version=spec.version,
-        draining=False,
+        draining_since=None,
         begun=False,
         refusal=None,
     )

@@ -14,10 +14,11 @@ from epochal.protocol.decision import Seconds
 @dataclass(frozen=True, slots=True)
 class Refused:
     """What came of the last try: ``resource`` is the kind of object that was to be made, as in a URL; ``message`` is
-    what the API server said."""
+    what the API server said. ``for_good``: no later try can succeed."""
 
     resource: str
     message: str
+    for_good: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class Refusal:
     since: Seconds
     not_before: Seconds
     message: str
+    for_good: bool = False
 
     def waits(self, spec: JobSpec, now: Seconds) -> bool:
         """Whether it is too early for the next try. A clock that was set back does not hold it up."""
@@ -42,6 +44,7 @@ def refused_again(before: Refusal | None, seen: Refused, spec: JobSpec, now: Sec
         since=before.since if before else now,
         not_before=now + spec.restart_policy.pause(tries, seed=f"{seed}/{tries}"),
         message=seen.message,
+        for_good=seen.for_good,
     )
 
 

@@ -93,11 +93,20 @@ LOST_STATE = (
 )
 
 
+WORKER_DIED = "Python worker exited unexpectedly"
+WORKER_DIED_MEANS = (
+    "a Python worker was killed or has crashed. If its executor was out of memory, raise spec.executor.memory "
+    "(spec.driver.memory for a job that runs in its driver)"
+)
+
+
 def summarize_error(error: BaseException) -> str:
     """What an error says, on one line: Spark's messages carry the stack traces of two languages."""
     lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
     if lost_state(error):
         return LOST_STATE
+    if any(WORKER_DIED in line for line in lines):
+        return WORKER_DIED_MEANS
     if any(line.startswith("An exception was thrown from the Python worker") for line in lines):
         text = _told_by_worker(lines)
     elif lines and lines[0].startswith("An error occurred while calling"):

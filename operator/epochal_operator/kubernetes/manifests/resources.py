@@ -5,6 +5,7 @@ object                what for                                                  
 ====================  ============================================================  =================
 Service, headless     a name for whichever driver runs                              the job
 Secret                the token that the driver's control server asks for           the job
+PodDisruptionBudget   lets a drain wait for the driver's last checkpoint            the job
 ConfigMap             one generation's driver configuration and executor template   the generation
 Pod                   one generation's driver                                       the generation
 ====================  ============================================================  =================
@@ -39,6 +40,7 @@ from epochal_operator.names import (
     DRIVER_PORT,
     GENERATION_LABEL,
     Role,
+    budget_name,
     driver_name,
     labels,
     service_name,
@@ -53,6 +55,8 @@ TEMPLATE_KEY = "executor-template.json"
 DRIVER_CONTAINER = "driver"
 DRIVER_GRACE = 60
 """Seconds that a driver has for its last checkpoint when its pod is evicted; a template may say otherwise."""
+EXECUTOR_GRACE = 60
+"""The same for executors: state that is only there is lost with the first of them."""
 
 RESTRICTED_POD: JsonObject = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 RESTRICTED: JsonObject = {
@@ -135,6 +139,21 @@ def token_secret(spec: JobSpec, owned_by: JsonObject, token: str) -> JsonObject:
         "metadata": _metadata(spec, owned_by, token_name(spec.name)),
         "type": "Opaque",
         "data": {TOKEN_KEY: base64.b64encode(token.encode()).decode()},
+    }
+
+
+def disruption_budget(spec: JobSpec, owned_by: JsonObject) -> JsonObject:
+    """No eviction takes a driver that is ready: the operator moves it. One that is not ready can be evicted: it has not
+    begun, or no operator asks for it."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _metadata(spec, owned_by, budget_name(spec.name)),
+        "spec": {
+            "minAvailable": 1,
+            "selector": {"matchLabels": labels(spec.name, Role.DRIVER)},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
     }
 
 
@@ -269,7 +288,15 @@ def executor_template(spec: JobSpec) -> JsonObject:
             "securityContext": RESTRICTED_POD,
             # Executors talk to the driver and the store, never to the API server.
             "automountServiceAccountToken": False,
-            "containers": [{"name": EXECUTOR_CONTAINER, "securityContext": RESTRICTED}],
+            "terminationGracePeriodSeconds": EXECUTOR_GRACE,
+            "containers": [
+                {
+                    "name": EXECUTOR_CONTAINER,
+                    "securityContext": RESTRICTED,
+                    # Evicted, it works on until the driver has made its last checkpoint and ends it.
+                    "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(EXECUTOR_GRACE)]}}},
+                }
+            ],
         }
     }
     return merged(merged(defaults, spec.executor.pod_template or {}), ours)

@@ -44,6 +44,9 @@ LARGEST_BODY = 64 * 1024
 LONGEST_REQUEST = 10.0
 """Seconds that a request may take to arrive in full."""
 MOST_CONNECTIONS = 64
+FORGOTTEN_AFTER = 60.0
+"""Seconds without a question of the controller after which the driver is not ready any more: a PodDisruptionBudget
+guards drivers that are, and without a controller nobody would move this one off a node that is drained."""
 _DRAINED = 256 * 1024
 _EPOCH_PATH = re.compile(r"/v1/checkpoints/(?P<epoch>[^/]+)")
 
@@ -94,12 +97,14 @@ class ControlServer:
         port: int = 0,
         registry: CollectorRegistry | None = None,
         longest_request: float = LONGEST_REQUEST,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not token:
             raise ValueError("the control server needs a token: an empty one would let everybody in")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         handler = type("Handler", (_Handler,), {"longest_request": longest_request})
-        self._server = _Server((host, port), handler, _Api(engine, token, registry or CollectorRegistry()), family)
+        api = _Api(engine, token, registry or CollectorRegistry(), clock)
+        self._server = _Server((host, port), handler, api, family)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="control-server", daemon=True
         )
@@ -145,8 +150,10 @@ class _Request:
 class _Api:
     """Paths and methods. Knows nothing of sockets."""
 
-    def __init__(self, engine: Engine, token: str, registry: CollectorRegistry) -> None:
+    def __init__(self, engine: Engine, token: str, registry: CollectorRegistry, clock: Callable[[], float]) -> None:
         self._engine = engine
+        self._clock = clock
+        self._asked = clock()
         self._expected = f"Bearer {token}".encode()
         self._registry = registry
 
@@ -166,6 +173,7 @@ class _Api:
             case "/metrics":
                 return self._only(request, GET=self._metrics)
             case "/v1/status":
+                self._asked = self._clock()
                 return self._only(request, GET=lambda: _told(request, HTTPStatus.OK, self._status()))
             case "/v1/checkpoints":
                 return self._only(request, POST=lambda: self._post(request))
@@ -199,7 +207,7 @@ class _Api:
 
     def _ready(self) -> _Answer:
         phase = self._engine.status().phase
-        ready = phase is DriverPhase.RUNNING
+        ready = phase is DriverPhase.RUNNING and self._clock() - self._asked <= FORGOTTEN_AFTER
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         return _Answer(status, _encode({"ready": ready, "phase": phase}))
 

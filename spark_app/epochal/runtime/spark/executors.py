@@ -1,6 +1,7 @@
 """Waiting for executors, where it matters: state stays where it is first put, so most of them should be there then.
 
-Spark would wait for them before it does anything; a job is described and its generation claimed meanwhile.
+Spark would wait for them before it does anything; a job is described and its generation claimed meanwhile. And what
+Spark knows of those that are gone.
 """
 
 import math
@@ -23,3 +24,17 @@ def await_executors(spark: SparkSession) -> None:
     # The driver is among those that hold blocks.
     while wanted and context.sc().getExecutorMemoryStatus().size() - 1 < wanted and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def out_of_memory(spark: SparkSession) -> str:
+    """Which executors Kubernetes has killed for want of memory, and what to do about it; empty if none."""
+    context: Any = spark.sparkContext._jsc
+    found = context.sc().statusStore().executorList(False).iterator()
+    killed = []
+    while found.hasNext():
+        one = found.next()
+        if one.removeReason().isDefined() and "OOMKilled" in one.removeReason().get():
+            killed.append(str(one.id()))
+    if not killed:
+        return ""
+    return f"executors out of memory (OOMKilled): {', '.join(killed)}; raise spec.executor.memory"
