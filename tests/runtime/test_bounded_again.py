@@ -45,7 +45,12 @@ def build(p: Pipeline, job: FedJob) -> None:
     windows = left.window("counts", size=10, keys=["k"], aggregates=counts)
     written("windows", windows)
     written("late", windows.late)
-    job.collect("to_function", windows)
+    # With types that the store knows by other names.
+    kinds = {
+        "days": F.expr("make_dt_interval(cast(n AS int))").cast("interval day"),
+        "text": F.expr("k COLLATE UTF8_LCASE"),
+    }
+    job.collect("to_function", windows.transform("kinds", lambda rows: rows.withColumns(kinds)))
     written("top", windows.top_n("best", n=1, order_by=[F.col("total").desc()]))
     written("sliding", left.window("sliding_counts", size=10, slide=4, aggregates=counts))
     written("sessions", left.session_window("sittings", gap=4, keys=["k"], aggregates=counts))

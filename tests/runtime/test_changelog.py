@@ -1,5 +1,6 @@
 """Aggregates with retractions, and aggregates of those, against Spark batch and plain Python over the same rows."""
 
+import math
 import random
 from collections import Counter
 from pathlib import Path
@@ -89,6 +90,35 @@ def test_a_changelog_from_elsewhere_leaves_what_was_not_taken_back(spark: SparkS
         there = [value for value in values if value is not None]
         mean = sum(there) / len(there) if there else None
         assert newest[key] == (len(values), len(there), sum(there) if there else None, mean)
+
+
+def test_what_is_no_number_and_what_is_large_can_be_taken_back(spark: SparkSession, tmp_path: Path) -> None:
+    """Not-a-number, the infinities, and whole numbers whose sum no long can hold, over a restart."""
+    nan, inf, large = math.nan, math.inf, 2**62
+    given = {"a": (nan, large), "b": (inf, large), "c": (-inf, large), "d": (2.5, 3), "e": (None, None)}
+
+    def build(p: Pipeline, job: FedJob) -> None:
+        events = job.source(p, "events", "row_kind string, v double, w long")
+        sums = {"n": F.count("*"), "v": F.sum("v"), "mean": F.avg("v"), "whole": F.avg("w")}
+        job.collect("out", events.aggregate("sums", keys=[], aggregates=sums, changelog=True))
+
+    def compared() -> None:
+        """The same as of the rows that are left, as Spark batch says."""
+        rows = spark.createDataFrame(left, "v double, w long")
+        whole = rows.agg(F.count("*"), F.sum("v"), F.avg("v"), F.avg("w")).collect()
+        assert repr(ordered(job.exact("out")[-1:])) == repr(ordered(whole))
+
+    job, left = FedJob(spark, build, tmp_path), list(given.values())
+    job.start()
+    job.feed("events", [("+I", *row) for row in given.values()])
+    job.checkpoint()
+    compared()
+    for gone in ("a", "b", "c", "d"):
+        left.remove(given[gone])
+        job.lose_driver()
+        job.feed("events", [("-D", *given[gone])])
+        job.checkpoint()
+        compared()
 
 
 def test_a_row_kind_that_nobody_knows_is_told(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ other aggregate the rows themselves are kept, and the user's expression is evalu
 right.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -160,7 +161,7 @@ def _average(name: str, argument: Column, frame: DataFrame) -> Decomposed:
     kind = _type_of(frame, argument)
     exact = isinstance(kind, DecimalType | DayTimeIntervalType)
     summed = F.sum(argument if exact else argument.cast("double"))
-    result = _quotient(total, count, _type_of(frame, F.avg(argument)), frame)
+    result = _quotient(F.col(total), count, _type_of(frame, F.avg(argument)), frame)
     kind = _type_of(frame, summed)
     if isinstance(kind, DecimalType):
         return replace(decimal_sum(total, count, kind, summed, F.count(argument)), result=result)
@@ -191,14 +192,14 @@ def decimal_sum(total: str, count: str, kind: DecimalType, summed: Column, count
     return Decomposed({total: summed, count: counted}, {total: merged, count: F.sum(count)}, F.col(total), sides=exact)
 
 
-def _quotient(total: str, count: str, kind: DataType, frame: DataFrame) -> Column:
+def _quotient(total: Column, count: str, kind: DataType, frame: DataFrame) -> Column:
     """An average from sum and count, to the last digit that Spark's own has."""
     if not isinstance(kind, DecimalType):
-        return F.when(F.col(count) > 0, F.col(total) / F.col(count))
+        return F.when(F.col(count) > 0, total / F.col(count))
     jvm = active_context()._jvm
     expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
     divided = jvm.org.apache.spark.sql.catalyst.expressions.DecimalDivideWithOverflowCheck(
-        expressions.expression(F.col(total)._jc),
+        expressions.expression(cast(Any, total)._jc),
         expressions.expression(F.col(count).cast("decimal(20,0)")._jc),
         jvm.org.apache.spark.sql.types.DecimalType(kind.precision, kind.scale),
         None,
@@ -331,18 +332,45 @@ def _signed_sum(name: str, argument: Column, sign: Column, frame: DataFrame) -> 
     total, count = f"{name}__s", f"{name}__n"
     # As what they are summed up as: the smallest number of a type has no negative in it.
     kind = _type_of(frame, F.sum(argument))
-    summed = F.sum(F.when(sign > 0, argument).otherwise(-argument.cast(kind)))
+    value = argument.cast(kind)
+    known = {count: _known(argument, sign)}
     if isinstance(kind, DecimalType):
-        parts = decimal_sum(total, count, kind, summed.cast(kind), _known(argument, sign))
+        summed = F.sum(F.when(sign > 0, argument).otherwise(-value)).cast(kind)
+        parts = replace(decimal_sum(total, count, kind, summed, known[count]), sides=None)
+    elif isinstance(kind, DoubleType):
+        parts = _signed_double_sum(total, known, name, value, sign)
     else:
-        partial = {total: summed, count: _known(argument, sign)}
-        parts = Decomposed(partial, {total: F.sum(total), count: F.sum(count)}, F.col(total))
-    return replace(parts, result=F.when(F.col(count) > 0, F.col(total)), sides=None)
+        partial = {total: F.sum(F.when(sign > 0, argument).otherwise(-value)), **known}
+        parts = Decomposed(partial, {column: F.sum(column) for column in partial}, F.col(total))
+    return replace(parts, result=F.when(F.col(count) > 0, parts.result))
+
+
+def _signed_double_sum(total: str, known: Columns, name: str, value: Column, sign: Column) -> Decomposed:
+    """Not-a-number and the infinities cannot be subtracted again, so they are counted."""
+    odd = {"nan": math.nan, "infinity": math.inf, "minus_infinity": -math.inf}
+    # These names end with SINCE: sums of earlier versions were kept without counts.
+    count_of = {kind: f"{name}__{kind}{SINCE}" for kind in odd}
+    counts = {count_of[kind]: F.sum(F.when(value == F.lit(one), sign)) for kind, one in odd.items()}
+    finite = F.when(~value.isin(*odd.values()), F.when(sign > 0, value).otherwise(-value))
+    partial = {total: F.sum(finite), **known, **counts}
+    nan, infinity, minus_infinity = (F.coalesce(F.col(count) > 0, F.lit(False)) for count in count_of.values())
+    result = (
+        F.when(nan | (infinity & minus_infinity), F.lit(math.nan))
+        .when(infinity, F.lit(math.inf))
+        .when(minus_infinity, F.lit(-math.inf))
+        .otherwise(F.coalesce(F.col(total), F.lit(0.0)))
+    )
+    return Decomposed(partial, {column: F.sum(column) for column in partial}, result)
 
 
 def _signed_average(name: str, argument: Column, sign: Column, frame: DataFrame) -> Decomposed:
+    kind = _type_of(frame, F.avg(argument))
+    if isinstance(_type_of(frame, argument), LongType):
+        # Their sum may be no long where their average is one, and as doubles they could not be taken back to the digit.
+        argument = argument.cast(DecimalType(MOST_DIGITS, 0))
     summed = _signed_sum(name, argument, sign, frame)
-    return replace(summed, result=_quotient(f"{name}__s", f"{name}__n", _type_of(frame, F.avg(argument)), frame))
+    total = summed.result.cast("double") if isinstance(kind, DoubleType) else summed.result
+    return replace(summed, result=_quotient(total, f"{name}__n", kind, frame))
 
 
 def _known(argument: Column, sign: Column) -> Column:

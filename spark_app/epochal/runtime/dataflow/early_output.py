@@ -11,6 +11,7 @@ import logging
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from epochal.runtime.state.stored_types import stored_type
 from epochal.runtime.state.table_manager import TableManager
 from epochal.runtime.state.tables import KeyedTimeTable, Run, union
 
@@ -99,7 +100,9 @@ def _rows_of(table: KeyedTimeTable) -> DataFrame | None:
 
 
 def _digested(rows: DataFrame) -> DataFrame:
-    text = F.to_json(F.struct(*rows.columns), _EXACTLY)
+    # Rows that come back from the store have its types: an interval of days is one of days to seconds then.
+    columns = [F.col(field.name).cast(stored_type(field.dataType)).alias(field.name) for field in rows.schema]
+    text = F.to_json(F.struct(*columns), _EXACTLY)
     return rows.withColumn(_DIGEST, F.sha2(F.coalesce(text, F.lit("")), 256))
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     DataType,
     DayTimeIntervalType,
     DecimalType,
+    LongType,
     MapType,
     NullType,
     StringType,
@@ -27,6 +28,9 @@ from epochal.runtime.errors import PipelineError
 
 SINCE = "__since"
 """Ends the names of columns that state of earlier versions may lack: they are null there."""
+
+LONGEST = 19
+"""Digits of a long."""
 
 
 def stored_type(kind: DataType) -> DataType:
@@ -122,6 +126,9 @@ def _fits(restored: DataType, declared: DataType) -> bool:
     if isinstance(restored, DecimalType) and isinstance(declared, DecimalType):
         # Sums of earlier versions grew by a digit with each addition.
         return restored.scale == declared.scale and restored.precision >= declared.precision
+    if isinstance(restored, LongType) and isinstance(declared, DecimalType):
+        # Averages that rows can be taken back of kept sums of whole numbers in earlier versions.
+        return declared.scale == 0 and declared.precision >= LONGEST
     return same_types(restored, declared)
 
 
