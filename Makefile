@@ -131,6 +131,10 @@ bench-pause: $(READY) java ## Measure the pause and the bytes of checkpoints at 
 bench-batch: $(READY) java ## Measure where the time of one small micro-batch goes
 	$(BIN)/python -m benchmarks.batch
 
+.PHONY: bench-partitions
+bench-partitions: $(READY) java ## Measure what the watermarks of many Kafka partitions cost a batch
+	$(BIN)/python -m benchmarks.partitions
+
 .PHONY: bench-operator
 bench-operator: $(READY) ## Measure one operator with 50 to 500 jobs, and with jobs that hang (20 minutes; the first run builds an API server)
 	$(BIN)/python -m benchmarks.operator_scale
