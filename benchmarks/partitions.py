@@ -20,8 +20,8 @@ from rich.console import Console
 
 from benchmarks.report import conditions, conditions_line, table, write_json, write_page
 from benchmarks.session import spark_session
-from epochal.pipeline import Pipeline
-from epochal.runtime.partitions import FEW, NUMBER, TOPIC, Partition, Partitions
+from epochal.api.pipeline import Pipeline
+from epochal.runtime.dataflow.partitions import FEW, NUMBER, TOPIC, Partition, Partitions
 from tests.runtime.streaming import START, FedJob
 
 COUNTS = (0, 1, FEW, 16, 256, 1024)
@@ -78,8 +78,8 @@ def page(results: dict[int, dict[int, float]], found: dict[str, Any]) -> str:
         lines.append([str(count or "no Kafka"), *(f"{one:.0f}" for one in each), *(f"{one:.2f}" for one in times)])
     return f"""# What a watermark for each Kafka partition costs
 
-`make bench-partitions` measures this: the same batch into a window of 10 seconds with {KEYS:,} keys, its rows said to be
-of more and more partitions; medians of {ROUNDS} batches, in turns. Up to {FEW} partitions the newest time of each is
+`make bench-partitions` measures this: the same batch into a window of 10 seconds with {KEYS:,} keys, its rows said to
+be of more and more partitions; medians of {ROUNDS} batches, in turns. Up to {FEW} partitions the newest time of each is
 computed on the way, with one aggregate each. With more, the batch is held, and a job of its own groups it. Rows are in
 memory before: what Spark takes to read from many partitions is not in here.
 

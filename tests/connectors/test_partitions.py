@@ -57,10 +57,14 @@ def late_of(job: LocalJob) -> int:
     return job.engine.status().late_rows
 
 
+@pytest.mark.parametrize("empty", [0, FEW])
 def test_no_row_of_a_partition_that_lags_behind_is_late(
-    spark: SparkSession, tmp_path: Path, broker: KafkaBroker, topic: str
+    spark: SparkSession, tmp_path: Path, broker: KafkaBroker, topic: str, empty: int
 ) -> None:
-    """One partition is a minute behind the other, and Spark reads some records of both at a time."""
+    """One partition is a minute behind the other, and Spark reads some records of both at a time. Those that are empty
+    hold nobody back."""
+    if empty:
+        broker.add_partitions(topic, 2 + empty)
     times = [(part, f"2026-01-01T00:{part:02}:{second:02}Z") for second in range(60) for part in (0, 1)]
     broker.produce(topic, ((part, {"at": at}) for part, at in times))
     output = tmp_path / "out"

@@ -1,5 +1,6 @@
 """State of all types, restarted in the middle, against Spark batch over the same rows."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -314,6 +315,18 @@ def test_columns_that_cannot_be_stored_are_refused_when_described(
         with pytest.raises(PipelineError, match=rf"operator '{where}': column 'c' is an? .* cannot be stored") as told:
             described(spark, tmp_path, column, ONES[operator])
         assert "months" not in name or "number of months" in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["a.b", "a`b"])
+def test_names_that_cannot_be_stored_are_refused_when_described(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    def renamed(stream: Stream) -> Stream:
+        return stream.transform("renamed", lambda f: f.withColumnRenamed("c", name))
+
+    for operator in ("sink", "enrich_async"):
+        where = "out" if operator == "sink" else "x"
+        refused = f"operator '{where}': column {name!r} has a dot or a backtick in its name, which cannot be stored"
+        with pytest.raises(PipelineError, match=re.escape(refused)):
+            described(spark, tmp_path, "id", lambda s, operator=operator: ONES[operator](renamed(s)))
 
 
 KEYED: dict[str, Any] = {

@@ -57,6 +57,7 @@ REFUSED: dict[str, str] = {
     "array_of_months": "array(make_ym_interval(1, 2))",
     "void": "null",
     "struct_of_void": "named_struct('a', null)",
+    "struct_with_twins": "array(named_struct('a', id, 'a', 1))",
 }
 """Types that cannot be stored."""
 

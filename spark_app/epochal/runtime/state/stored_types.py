@@ -53,6 +53,11 @@ def stored_type(kind: DataType) -> DataType:
 def check_storable(schema: StructType, what: str = "column") -> None:
     """Refuse columns that neither the store nor Python can take."""
     for field in schema:
+        if set(field.name) & set(".`"):  # PySpark sends no such column to Python
+            raise PipelineError(
+                f"{what} {field.name!r} has a dot or a backtick in its name, which cannot be stored or sent to Python: "
+                "rename it before"
+            )
         if not is_storable(field.dataType):
             raise PipelineError(
                 f"{what} {field.name!r} is {_article(field.dataType)}, which cannot be stored or sent to Python: "
@@ -62,7 +67,7 @@ def check_storable(schema: StructType, what: str = "column") -> None:
 
 def is_storable(kind: DataType) -> bool:
     wanted = stored_type(kind)
-    if contains(kind, (NullType,)):  # Parquet has no such type either
+    if contains(kind, (NullType,)) or _has_twins(kind):  # Parquet has neither
         return False
     try:
         return from_arrow_type(to_arrow_type(wanted, timezone="UTC")) == wanted
@@ -147,6 +152,19 @@ def contains(kind: DataType, kinds: tuple[type[DataType], ...]) -> bool:
             return False
 
 
+def _has_twins(kind: DataType) -> bool:
+    """Whether a struct in it has two fields of one name."""
+    match kind:
+        case ArrayType():
+            return _has_twins(kind.elementType)
+        case MapType():
+            return _has_twins(kind.keyType) or _has_twins(kind.valueType)
+        case StructType():
+            return len(set(kind.names)) < len(kind.names) or any(_has_twins(field.dataType) for field in kind)
+        case _:
+            return False
+
+
 def is_collated(kind: DataType) -> bool:
     """Whether equal strings of this type, or inside of it, may differ in their bytes."""
     return " collate " in kind.simpleString()
@@ -166,6 +184,8 @@ def _advice(kind: DataType) -> str:
         return " (intervals of months to a number of months, intervals of a calendar to days and seconds)"
     if contains(kind, (NullType,)):
         return " to the type that it should have"
+    if _has_twins(kind):
+        return " to a struct whose fields have different names"
     return ""
 
 
