@@ -32,6 +32,10 @@ LONGEST_LIFE = 40.0
 """A generation that is to be killed in a checkpoint is killed so long after its start, in one or not."""
 
 
+MANY = 10
+"""Kills, of which one comes after rows were read: fewer may all be chosen to come before."""
+
+
 @dataclass
 class Kill:
     """``rows``: how many this generation had read; 0 says little about state."""
@@ -112,6 +116,11 @@ class KilledJob:
 
     # --- killing ---
 
+    def check_kills(self, wanted: int) -> None:
+        """So many, and of many at least one when there was something to lose."""
+        assert len(self.kills) == wanted, "the input was too small: the job ended before all kills"
+        assert wanted < MANY or any(kill.rows for kill in self.kills), "nothing was disturbed: no kill came after rows"
+
     def kill_next(self, chance: random.Random) -> bool:
         """Kill the next generation's driver: in the middle of a checkpoint, or at any time of its life. False if the
         job came to its end first."""
@@ -151,8 +160,8 @@ class KilledJob:
             status = self._status(generation)
             if status and (report := status.checkpoint) and report.state in IN_FLIGHT and self._rows(status) >= rows:
                 return str(report.state)
-            if end is None and status and status.phase is DriverPhase.RUNNING:
-                # A start takes long on a busy machine; what is to be disturbed comes after it.
+            if end is None and status and status.phase is DriverPhase.RUNNING and self._rows(status) >= min(rows, 1):
+                # A start takes long on a busy machine, and so do the first rows; what is to be disturbed comes after.
                 end = time.monotonic() + LONGEST_LIFE
             time.sleep(OFTEN)
         return self._state(generation)
