@@ -134,10 +134,7 @@ class Sampler:
             sample[f"files in {name}"] = len(files)
             sample[f"MB in {name}"] = sum(_size(path) for path in files) / 2**20
         for operator, task in engine._tasks.items():
-            tables = task.context.table_manager
-            counts = {name: len(one.runs) for name, one in tables._keyed.items()}
-            counts |= {name: len(one.runs) for name, one in tables._latest.items()}
-            sample |= {f"runs of {operator}/{name}": count for name, count in counts.items()}
+            sample |= {f"runs of {operator}/{one.name}": len(one.held()) for one in task.operator.tables}
             if isinstance(task, SourceTask):
                 sample[f"batch seconds of {operator}"] = task._batch_seconds
         return sample

@@ -24,8 +24,20 @@ if TYPE_CHECKING:
         value_state,
     )
     from epochal.protocol.barrier import CheckpointBarrier
-    from epochal.runtime.dataflow.operator import Operator, OperatorContext, SinkOperator
+    from epochal.runtime.dataflow.operator import (
+        MAIN,
+        Batch,
+        BatchStats,
+        BindContext,
+        BoundOperator,
+        Collector,
+        Operator,
+        OperatorContext,
+        SinkOperator,
+    )
     from epochal.runtime.errors import PipelineError
+    from epochal.runtime.state.latest_table import LatestTable
+    from epochal.runtime.state.tables import GlobalTable, KeyedTimeTable
 
 _HOMES = {
     "epochal.api.pipeline": ("EnrichedStream", "JoinedStream", "Pipeline", "Stream", "WindowedStream"),
@@ -42,17 +54,38 @@ _HOMES = {
         "value_state",
     ),
     "epochal.protocol.barrier": ("CheckpointBarrier",),
-    "epochal.runtime.dataflow.operator": ("Operator", "OperatorContext", "SinkOperator"),
+    "epochal.runtime.dataflow.operator": (
+        "MAIN",
+        "Batch",
+        "BatchStats",
+        "BindContext",
+        "BoundOperator",
+        "Collector",
+        "Operator",
+        "OperatorContext",
+        "SinkOperator",
+    ),
     "epochal.runtime.errors": ("PipelineError",),
+    "epochal.runtime.state.latest_table": ("LatestTable",),
+    "epochal.runtime.state.tables": ("GlobalTable", "KeyedTimeTable"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "MAIN",
+    "Batch",
+    "BatchStats",
+    "BindContext",
+    "BoundOperator",
     "CheckpointBarrier",
+    "Collector",
     "EnrichedStream",
+    "GlobalTable",
     "JoinedStream",
     "KeyContext",
     "KeyedFunction",
+    "KeyedTimeTable",
+    "LatestTable",
     "ListState",
     "MapState",
     "Operator",

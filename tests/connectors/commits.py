@@ -13,7 +13,6 @@ from pyspark.sql import types as T
 from epochal.protocol.control import StorageConfig
 from epochal.runtime.dataflow.operator import JobRef, OperatorContext
 from epochal.runtime.state.persistence import store_of
-from epochal.runtime.state.table_manager import TableManager
 
 JOB = "test/job"
 SCHEMA = T.StructType([T.StructField("id", T.LongType()), T.StructField("word", T.StringType())])
@@ -65,7 +64,5 @@ class Commits:
     def context(
         self, generation: int = 1, *, newest_epoch: int = 100, name: str = "out", job: str = JOB
     ) -> OperatorContext:
-        nothing = cast(Any, None)
-        tables = TableManager(name, nothing, {}, restore_run=nothing, load_run=nothing)
         ref = JobRef(name=job, generation=generation, newest_epoch=newest_epoch)
-        return OperatorContext(name=name, job=ref, spark=cast(Any, None), table_manager=tables)
+        return OperatorContext(name=name, job=ref, spark=cast(Any, None))

@@ -35,11 +35,11 @@ def words(uri: object, **options: str) -> list[tuple[Any, ...]]:
 
 def test_a_commit_that_is_made_again_changes_nothing(tmp_path: Path, commits: Commits) -> None:
     sink, ctx, objects = opened(tmp_path / "t", commits), commits.context(), commits.objects(rows((1, "a"), (2, "b")))
-    sink.on_start(ctx)
+    sink.open(ctx)
     assert sink.write(3, objects, ctx)
     assert not sink.write(3, objects, ctx)
     again, next_ctx = opened(tmp_path / "t", commits), commits.context(2)
-    again.on_start(next_ctx)
+    again.open(next_ctx)
     assert not again.write(3, objects, next_ctx)
     assert again.write(4, commits.objects(rows((3, "c")), rows((1, "a"))), next_ctx)
     assert words(tmp_path / "t") == [(1, "a"), (1, "a"), (2, "b"), (3, "c")]
@@ -50,7 +50,7 @@ def test_a_driver_that_ends_before_or_after_the_commit(
     tmp_path: Path, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, ctx, objects = opened(tmp_path / "t", commits), commits.context(), commits.objects(rows((1, "a")))
-    sink.on_start(ctx)
+    sink.open(ctx)
     real = deltalake.write_deltalake
     for after in (False, True):
 
@@ -75,12 +75,12 @@ def test_of_two_drivers_at_once_one_writes(
     """The other one commits while this one is between looking and writing."""
     uri, objects = tmp_path / "t", commits.objects(rows((1, "a")))
     slow, ctx = opened(uri, commits), commits.context(1)
-    slow.on_start(ctx)
+    slow.open(ctx)
     real, quick, quick_ctx = deltalake.write_deltalake, opened(uri, commits), commits.context(newer)
 
     def overtaken(*arguments: Any, **named: Any) -> None:
         monkeypatch.setattr(delta_sink, "write_deltalake", real)
-        quick.on_start(quick_ctx)
+        quick.open(quick_ctx)
         assert quick.write(1, objects, quick_ctx)
         real(*arguments, **named)
 
@@ -96,7 +96,7 @@ def test_of_two_drivers_at_once_one_writes(
 def test_other_writers_of_the_table_are_no_trouble(tmp_path: Path, commits: Commits) -> None:
     sinks = [(opened(tmp_path / "t", commits), commits.context(name=name)) for name in ("one", "two")]
     for sink, ctx in sinks:
-        sink.on_start(ctx)
+        sink.open(ctx)
     for epoch in (1, 2):
         for sink, ctx in sinks:
             assert sink.write(epoch, commits.objects(rows((epoch, ctx.name))), ctx)
@@ -105,22 +105,22 @@ def test_other_writers_of_the_table_are_no_trouble(tmp_path: Path, commits: Comm
 
 def test_a_job_begun_anew_is_told(tmp_path: Path, commits: Commits) -> None:
     sink, ctx = opened(tmp_path / "t", commits), commits.context(4)
-    sink.on_start(ctx)
+    sink.open(ctx)
     sink.write(50, commits.objects(rows((1, "a"))), ctx)
     with pytest.raises(PipelineError, match="has epoch 50 of job test/job, and this job's store knows none above 3"):
-        opened(tmp_path / "t", commits).on_start(commits.context(1, newest_epoch=3))
+        opened(tmp_path / "t", commits).open(commits.context(1, newest_epoch=3))
 
 
 def test_partitions(tmp_path: Path, commits: Commits) -> None:
     sink, ctx = opened(tmp_path / "t", commits, partition_by=("word",)), commits.context()
-    sink.on_start(ctx)
+    sink.open(ctx)
     sink.write(1, commits.objects(rows((1, "a"), (2, "b"))), ctx)
     assert sorted(path.name for path in (tmp_path / "t").glob("word=*")) == ["word=a", "word=b"]
     assert words(tmp_path / "t") == [(1, "a"), (2, "b")]
 
 
 def test_tables_that_do_not_fit_are_told(tmp_path: Path, commits: Commits) -> None:
-    opened(tmp_path / "t", commits).on_start(commits.context())
+    opened(tmp_path / "t", commits).open(commits.context())
     long, text = T.StructField("id", T.LongType()), T.StructField("word", T.StringType())
     cases: list[tuple[list[T.StructField], tuple[str, ...], str]] = [
         ([long], (), "has the columns id, word, and the stream id"),
@@ -143,7 +143,7 @@ def test_on_s3(s3_bucket: S3Bucket, commits: Commits, monkeypatch: pytest.Monkey
     place = {"AWS_ENDPOINT_URL": server.endpoint, "AWS_REGION": server.region, "AWS_ALLOW_HTTP": "true"}
     uri, options = f"s3://{s3_bucket.name}/t", keys | place
     sink, ctx, objects = opened(uri, commits, options=options), commits.context(), commits.objects(rows((1, "a")))
-    sink.on_start(ctx)
+    sink.open(ctx)
     for _ in range(2):
         sink.write(1, objects, ctx)
     assert words(uri, **options) == [(1, "a")]
@@ -157,7 +157,7 @@ def test_on_s3(s3_bucket: S3Bucket, commits: Commits, monkeypatch: pytest.Monkey
 def committed(uri: object, commits: Commits, *epochs: int, generation: int = 1, name: str = "out") -> DeltaSink:
     """A sink that has committed these epochs."""
     sink, ctx = opened(uri, commits), commits.context(generation, name=name)
-    sink.on_start(ctx)
+    sink.open(ctx)
     for epoch in epochs:
         sink.write(epoch, commits.objects(rows((epoch, "a"), (epoch, "a b%c/ü"))), ctx)
     return sink

@@ -23,7 +23,7 @@ def sink_of(receiver: Receiver, commits: Commits, *, patience: float = 20.0) -> 
 
 def test_parts_are_the_same_when_the_commit_is_made_again(receiver: Receiver, commits: Commits) -> None:
     sink, ctx, objects = sink_of(receiver, commits), commits.context(), commits.objects(values(3), values(2))
-    sink.on_start(ctx)
+    sink.open(ctx)
     sink.commit(7, None, objects, ctx)
     first, receiver.requests = receiver.requests, []
     assert [key for key, _ in first] == [f"test/job/out/7/{part}" for part in range(3)]

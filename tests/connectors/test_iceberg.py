@@ -51,11 +51,11 @@ def test_a_commit_that_is_made_again_changes_nothing(
     properties: dict[str, str], catalog: Catalog, commits: Commits
 ) -> None:
     sink, ctx, objects = opened(properties, commits), commits.context(), commits.objects(rows((1, "a"), (2, None)))
-    sink.on_start(ctx)
+    sink.open(ctx)
     assert sink.write(3, objects, ctx)
     assert not sink.write(3, objects, ctx)
     again, next_ctx = opened(properties, commits), commits.context(2)
-    again.on_start(next_ctx)
+    again.open(next_ctx)
     assert not again.write(3, objects, next_ctx)
     assert again.write(4, commits.objects(rows((3, "c")), rows((1, "a"))), next_ctx)
     table = catalog.load_table(TABLE)
@@ -72,7 +72,7 @@ def test_a_driver_that_ends_before_or_after_the_commit(
     properties: dict[str, str], catalog: Catalog, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, ctx, objects = opened(properties, commits), commits.context(), commits.objects(rows((1, "a")))
-    sink.on_start(ctx)
+    sink.open(ctx)
     real = Transaction.commit_transaction
     for after in (False, True):
 
@@ -96,12 +96,12 @@ def test_of_two_drivers_at_once_one_writes(
 ) -> None:
     objects = commits.objects(rows((1, "a")))
     slow, ctx = opened(properties, commits), commits.context(1)
-    slow.on_start(ctx)
+    slow.open(ctx)
     real, quick, quick_ctx = Transaction.commit_transaction, opened(properties, commits), commits.context(newer)
 
     def overtaken(self: Transaction) -> None:
         monkeypatch.setattr(Transaction, "commit_transaction", real)
-        quick.on_start(quick_ctx)
+        quick.open(quick_ctx)
         if newer == 1:
             assert quick.write(1, objects, quick_ctx)
         real(self)
@@ -122,21 +122,21 @@ def test_a_table_with_partitions(properties: dict[str, str], catalog: Catalog, c
     spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="word"))
     catalog.create_table(TABLE, schema=schema, partition_spec=spec)
     sink, ctx = opened(properties, commits), commits.context()
-    sink.on_start(ctx)
+    sink.open(ctx)
     sink.write(1, commits.objects(rows((1, "a"), (2, "b"))), ctx)
     assert words(catalog) == [(1, "a"), (2, "b")]
 
 
 def test_a_job_begun_anew_is_told(properties: dict[str, str], catalog: Catalog, commits: Commits) -> None:
     sink, ctx = opened(properties, commits), commits.context(4)
-    sink.on_start(ctx)
+    sink.open(ctx)
     sink.write(50, commits.objects(rows((1, "a"))), ctx)
     with pytest.raises(PipelineError, match=r"remove the property epochal.test.job.out.epoch of table shop.words"):
-        opened(properties, commits).on_start(commits.context(1, newest_epoch=3))
+        opened(properties, commits).open(commits.context(1, newest_epoch=3))
 
 
 def test_mistakes_are_told(properties: dict[str, str], catalog: Catalog, commits: Commits) -> None:
-    opened(properties, commits).on_start(commits.context())
+    opened(properties, commits).open(commits.context())
     text = T.StructField("word", T.StringType())
     for fields, message in {
         (T.StructField("id", T.StringType()), text): "column id is string, and Iceberg table shop.words has it as long",
@@ -156,7 +156,7 @@ def test_mistakes_are_told(properties: dict[str, str], catalog: Catalog, commits
 def committed(properties: dict[str, str], commits: Commits, *epochs: int, generation: int = 1) -> IcebergSink:
     """A sink that has committed these epochs."""
     sink, ctx = opened(properties, commits), commits.context(generation)
-    sink.on_start(ctx)
+    sink.open(ctx)
     for epoch in epochs:
         sink.write(epoch, commits.objects(rows((epoch, "a"), (epoch, "b"))), ctx)
     return sink
@@ -171,7 +171,7 @@ def test_files_of_later_epochs_are_taken_back_and_no_others(
 ) -> None:
     committed(properties, commits, 1, 2)
     other, other_ctx = opened(properties, commits), commits.context(name="other")
-    other.on_start(other_ctx)
+    other.open(other_ctx)
     other.write(4, commits.objects(rows((40, "of another sink"))), other_ctx)
     committed(properties, commits, 4, 5)
     catalog.load_table(TABLE).append(pa.table({"id": [99], "word": ["of somebody else"]}))
@@ -252,7 +252,7 @@ def test_epochs_of_a_version_before_this_one_are_taken_back_if_it_is_clear_whose
         )
         committed(properties, commits, 1, 2)
         if sinks == 2:
-            opened(properties, commits).on_start(commits.context(name="other"))
+            opened(properties, commits).open(commits.context(name="other"))
     sink, ctx = committed(properties, commits, 3, generation=2), commits.context(2)
     if sinks == 2:
         with pytest.raises(PipelineError, match="did not note which snapshot is whose"):

@@ -32,11 +32,11 @@ def read(broker: KafkaBroker, topic: str) -> list[str | None]:
 
 def test_a_commit_that_is_made_again_changes_nothing(broker: KafkaBroker, topic: str, commits: Commits) -> None:
     sink, ctx, objects = sink_of(broker, topic, commits), commits.context(), commits.objects(records("a", None, "b"))
-    sink.on_start(ctx)
+    sink.open(ctx)
     assert sink.write(3, objects, ctx)
     assert not sink.write(3, objects, ctx)
     again, next_ctx = sink_of(broker, topic, commits), commits.context(2)
-    again.on_start(next_ctx)
+    again.open(next_ctx)
     assert not again.write(3, objects, next_ctx)
     assert again.write(4, commits.objects(records("c"), records("a")), next_ctx)
     assert read(broker, topic) == ["a", None, "b", "c", "a"]
@@ -73,11 +73,11 @@ def test_a_driver_that_ends_in_the_middle(
     setattr(Cutting, step, cutting)
     with monkeypatch.context() as patch:
         patch.setattr(kafka_sink, "Producer", Cutting)
-        sink.on_start(ctx)
+        sink.open(ctx)
         with pytest.raises(Cut):
             sink.write(1, objects, ctx)
     again, next_ctx = sink_of(broker, topic, commits), commits.context(2)
-    again.on_start(next_ctx)
+    again.open(next_ctx)
     done = step == "commit_transaction" and after
     assert again.write(1, objects, next_ctx) is not done
     assert read(broker, topic) == ["a", "b"]
@@ -85,8 +85,8 @@ def test_a_driver_that_ends_in_the_middle(
 
 def test_an_older_generation_can_commit_nothing(broker: KafkaBroker, topic: str, commits: Commits) -> None:
     zombie, old = sink_of(broker, topic, commits), commits.context(1)
-    zombie.on_start(old)
-    sink_of(broker, topic, commits).on_start(commits.context(2))
+    zombie.open(old)
+    sink_of(broker, topic, commits).open(commits.context(2))
     with pytest.raises(SinkFencedError, match="a newer generation has taken over"):
         zombie.write(1, commits.objects(records("a")), old)
     assert read(broker, topic) == []
@@ -94,10 +94,10 @@ def test_an_older_generation_can_commit_nothing(broker: KafkaBroker, topic: str,
 
 def test_a_job_begun_anew_is_told(broker: KafkaBroker, topic: str, commits: Commits) -> None:
     sink, ctx = sink_of(broker, topic, commits), commits.context(4)
-    sink.on_start(ctx)
+    sink.open(ctx)
     sink.write(50, commits.objects(records("a")), ctx)
     with pytest.raises(PipelineError, match=r"has epoch 50 of job test/job, .*--delete --group epochal.test.job.out"):
-        sink_of(broker, topic, commits).on_start(commits.context(1, newest_epoch=3))
+        sink_of(broker, topic, commits).open(commits.context(1, newest_epoch=3))
 
 
 def test_mistakes_are_told(broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:

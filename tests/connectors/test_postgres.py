@@ -57,11 +57,11 @@ def test_a_commit_that_is_made_again_changes_nothing(dsn: str, commits: Commits)
     execute(dsn, TABLE)
     ctx, objects = commits.context(), commits.objects(rows((1, "a"), (2, None)), rows((1, "a")))
     sink = sink_of(dsn, commits)
-    sink.on_start(ctx)
+    sink.open(ctx)
     assert sink.write(3, objects, ctx)
     assert not sink.write(3, objects, ctx)
     again = sink_of(dsn, commits)
-    again.on_start(commits.context(2))
+    again.open(commits.context(2))
     assert not again.write(3, objects, commits.context(2))
     assert words(dsn) == [(1, "a"), (1, "a"), (2, None)]
     assert execute(dsn, "SELECT job, operator, epoch, generation FROM epochal_epochs") == [("test/job", "out", 3, 2)]
@@ -75,7 +75,7 @@ def test_a_driver_that_ends_in_the_middle_leaves_nothing(
     execute(dsn, KEYED)
     ctx, objects = commits.context(), commits.objects(rows((1, "a"), (2, "b")))
     sink = sink_of(dsn, commits, ("id",) if mode == "upsert" else ())
-    sink.on_start(ctx)
+    sink.open(ctx)
     with monkeypatch.context() as patch:
         cut(patch, step, after=after)
         with pytest.raises(Cut):
@@ -89,7 +89,7 @@ def test_a_driver_that_ends_in_the_middle_leaves_nothing(
 def committed(dsn: str, commits: Commits, *epochs: int, generation: int = 1) -> PostgresSink:
     """A sink that has committed these epochs, each with two equal rows."""
     sink, ctx = sink_of(dsn, commits), commits.context(generation)
-    sink.on_start(ctx)
+    sink.open(ctx)
     for epoch in epochs:
         sink.commit(epoch, None, commits.objects(rows((epoch, "a"), (epoch, "a"))), ctx)
     return sink
@@ -185,7 +185,7 @@ def test_a_lost_answer_is_found_out(dsn: str, commits: Commits, monkeypatch: pyt
     """PostgreSQL has committed, and the connection breaks before it says so."""
     execute(dsn, TABLE)
     sink, ctx = sink_of(dsn, commits), commits.context()
-    sink.on_start(ctx)
+    sink.open(ctx)
     real = psycopg.Connection.commit
     lost: list[psycopg.Connection] = []
 
@@ -207,7 +207,7 @@ def test_a_server_that_comes_back_in_time_is_waited_for(commits: Commits) -> Non
         dsn = server.make_database()
         execute(dsn, TABLE)
         sink, ctx = sink_of(dsn, commits), commits.context()
-        sink.on_start(ctx)
+        sink.open(ctx)
         server.stop()
         commit = threading.Thread(target=sink.commit, args=(1, None, commits.objects(rows((1, "a"))), ctx))
         commit.start()
@@ -219,7 +219,7 @@ def test_a_server_that_comes_back_in_time_is_waited_for(commits: Commits) -> Non
 def test_of_equal_keys_the_last_row_counts(dsn: str, commits: Commits) -> None:
     execute(dsn, KEYED)
     sink, ctx = sink_of(dsn, commits, ("id",)), commits.context()
-    sink.on_start(ctx)
+    sink.open(ctx)
     sink.commit(1, None, commits.objects(rows((1, "a"), (2, "b"), (1, "c")), rows((2, "d"))), ctx)
     assert words(dsn) == [(1, "c"), (2, "d")]
     sink.commit(2, None, commits.objects(rows((3, "e"), (1, None))), ctx)
@@ -229,7 +229,7 @@ def test_of_equal_keys_the_last_row_counts(dsn: str, commits: Commits) -> None:
 def test_keys_alone_can_be_merged(dsn: str, commits: Commits) -> None:
     execute(dsn, "CREATE TABLE words (id bigint, word text, PRIMARY KEY (id, word))")
     sink, ctx = sink_of(dsn, commits, ("id", "word")), commits.context()
-    sink.on_start(ctx)
+    sink.open(ctx)
     for epoch in (1, 2):
         sink.commit(epoch, None, commits.objects(rows((1, "a"), (1, "a"))), ctx)
     assert words(dsn) == [(1, "a")]
@@ -238,12 +238,12 @@ def test_keys_alone_can_be_merged(dsn: str, commits: Commits) -> None:
 def test_an_older_generation_can_commit_nothing(dsn: str, commits: Commits) -> None:
     execute(dsn, TABLE)
     zombie, old = sink_of(dsn, commits), commits.context(1)
-    zombie.on_start(old)
-    sink_of(dsn, commits).on_start(commits.context(2))
+    zombie.open(old)
+    sink_of(dsn, commits).open(commits.context(2))
     with pytest.raises(SinkFencedError, match="generation 2 of job test/job has taken over, this is generation 1"):
         zombie.commit(5, None, commits.objects(rows((1, "a"))), old)
     with pytest.raises(SinkFencedError):
-        sink_of(dsn, commits).on_start(old)
+        sink_of(dsn, commits).open(old)
     assert words(dsn) == []
 
 
@@ -251,7 +251,7 @@ def test_two_drivers_at_once_write_an_epoch_once(dsn: str, commits: Commits) -> 
     execute(dsn, TABLE)
     ctx, objects = commits.context(), commits.objects(rows(*((number, "x") for number in range(500))))
     sinks = [sink_of(dsn, commits) for _ in range(4)]
-    sinks[0].on_start(ctx)
+    sinks[0].open(ctx)
     threads = [threading.Thread(target=sink.commit, args=(1, None, objects, ctx)) for sink in sinks]
     for thread in threads:
         thread.start()
@@ -263,15 +263,15 @@ def test_two_drivers_at_once_write_an_epoch_once(dsn: str, commits: Commits) -> 
 def test_a_job_begun_anew_is_told(dsn: str, commits: Commits) -> None:
     execute(dsn, TABLE)
     sink, ctx = sink_of(dsn, commits), commits.context(4)
-    sink.on_start(ctx)
+    sink.open(ctx)
     sink.commit(50, None, commits.objects(rows((1, "a"))), ctx)
     new = commits.context(1, newest_epoch=3)
     with pytest.raises(
         PipelineError, match="has epoch 50 of job test/job, and this job's store knows none above 3"
     ) as e:
-        sink_of(dsn, commits).on_start(new)
+        sink_of(dsn, commits).open(new)
     execute(dsn, str(e.value).split("forget the epoch: ")[1])
-    sink_of(dsn, commits).on_start(new)
+    sink_of(dsn, commits).open(new)
 
 
 def test_sinks_of_one_table_do_not_meet(dsn: str, commits: Commits) -> None:
@@ -279,7 +279,7 @@ def test_sinks_of_one_table_do_not_meet(dsn: str, commits: Commits) -> None:
     for name in ("one", "two"):
         ctx = commits.context(name=name)
         sink = sink_of(dsn, commits)
-        sink.on_start(ctx)
+        sink.open(ctx)
         sink.commit(1, None, commits.objects(rows((1, name))), ctx)
     assert words(dsn) == [(1, "one"), (1, "two")]
 
@@ -302,7 +302,7 @@ def test_values_of_every_type_arrive(dsn: str, commits: Commits) -> None:
         "doc": '{"a": [1, null]}',
     }
     sink, ctx = sink_of(dsn, commits), commits.context()
-    sink.on_start(ctx)
+    sink.open(ctx)
     schema = pa.Table.from_pylist([row]).schema
     sink.commit(1, None, commits.objects([row, dict.fromkeys(row)], schema=schema), ctx)
     found = execute(dsn, "SELECT * FROM words ORDER BY s")
@@ -384,11 +384,11 @@ def test_who_may_not_make_the_epoch_table_is_told_how(
     plain = dsn.replace(f"epochal:{postgres_server.password}", "writer:writer")
     try:
         with pytest.raises(PipelineError, match="may not make the table") as caught:
-            sink_of(plain, commits).on_start(commits.context())
+            sink_of(plain, commits).open(commits.context())
         make = str(caught.value).split("UPDATE on it: ")[1]
         execute(dsn, make, "GRANT SELECT, INSERT, UPDATE ON epochal_epochs TO writer")
         sink, ctx = sink_of(plain, commits), commits.context()
-        sink.on_start(ctx)
+        sink.open(ctx)
         assert sink.write(1, commits.objects(rows((1, "a"))), ctx)
     finally:
         execute(dsn, "DROP OWNED BY writer", "DROP ROLE writer")
@@ -397,7 +397,7 @@ def test_who_may_not_make_the_epoch_table_is_told_how(
 def test_a_value_that_does_not_fit_is_told(dsn: str, commits: Commits) -> None:
     execute(dsn, "CREATE TABLE words (id smallint, word varchar(3))")
     sink, ctx = sink_of(dsn, commits), commits.context()
-    sink.on_start(ctx)
+    sink.open(ctx)
     with pytest.raises(psycopg.DataError, match="value too long"):
         sink.commit(1, None, commits.objects(rows((1, "a"), (2, "long word"))), ctx)
     assert words(dsn) == []

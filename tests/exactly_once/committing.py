@@ -47,7 +47,7 @@ def main(path: str, generation: int, started: Connection) -> None:
     epochs: list[dict[str, list[str]]] = config["epochs"]
     done = int(noted.read_text()) if noted.exists() else 0
     for name, sink in ends.items():
-        sink.on_start(commits.context(generation, newest_epoch=done + 1, name=name))
+        sink.open(commits.context(generation, newest_epoch=done + 1, name=name))
     started.send(True)
     for number in range(done + 1, len(epochs) + 1):
         for name, sink in ends.items():
@@ -77,7 +77,7 @@ def going_back(path: str, generation: int, started: Connection) -> None:
     note(noted, json.dumps({"line": line, "newest": newest}))
     contexts = {name: commits.context(generation, newest_epoch=newest, name=name) for name in ends}
     for name, sink in ends.items():
-        sink.on_start(contexts[name])
+        sink.open(contexts[name])
     started.send(True)
     for name, sink in ends.items():
         sink.take_back(line[-1] if line else 0, contexts[name])

@@ -1,12 +1,14 @@
 """One pipeline with every kind of state, each kind with a sink of its own: a kill tests all of them at once."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from epochal import Pipeline, Stream
-from epochal.runtime.dataflow.operator import Operator, OperatorContext
+from epochal.runtime.dataflow.operator import MAIN, Batch, BindContext, BoundOperator, Collector, Operator
 from epochal.runtime.state.tables import GlobalTable, KeyedTimeTable
 
 ORDERS = "id long, country string, ordered_at timestamp, amount long"
@@ -21,20 +23,20 @@ class NumberedOnce(Operator):
     Ids are kept in a table that expires; the last number given is in a small table.
     """
 
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        return _NumberedOnce(ctx.empty(inputs[0]).select(F.lit(1).alias("number"), "id").schema)
+
+
+class _NumberedOnce(BoundOperator):
     KEPT = 120 * 1_000_000
 
-    def __init__(self) -> None:
-        self._seen: KeyedTimeTable | None = None
-        self._last: GlobalTable | None = None
+    def __init__(self, output: StructType) -> None:
+        self._seen = KeyedTimeTable("seen")
+        self._last = GlobalTable("last")
+        super().__init__({MAIN: output}, [self._seen, self._last])
 
-    def on_start(self, ctx: OperatorContext) -> None:
-        self._seen = ctx.table_manager.keyed_time_table("seen")
-        self._last = ctx.table_manager.global_table("last")
-
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        assert self._seen is not None
-        assert self._last is not None
-        new = frame.select("id", "ordered_at").dropDuplicates(["id"])
+    def process(self, batch: Batch, out: Collector) -> None:
+        new = batch.frame.select("id", "ordered_at").dropDuplicates(["id"])
         seen = self._seen.read()
         if seen is not None:
             new = new.join(seen.select("id"), "id", "left_anti")
@@ -42,16 +44,12 @@ class NumberedOnce(Operator):
         last = self._last.get("number", 0)
         if added.rows:
             place = F.row_number().over(Window.orderBy("id"))
-            ctx.emit(added.frame.select((place + F.lit(last)).alias("number"), "id"))
+            out.emit(added.frame.select((place + F.lit(last)).alias("number"), "id"))
             self._last.put("number", last + added.rows)
         self._seen.merge_small(lambda rows: rows, F.col("ordered_at"))
 
-    def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
-        assert self._seen is not None
+    def on_watermark(self, watermark: int, before: int | None, out: Collector) -> None:
         self._seen.expire(before=watermark - self.KEPT)
-
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        return {"main": frames[0].select(F.lit(1).alias("number"), "id")}
 
 
 def build(p: Pipeline) -> None:

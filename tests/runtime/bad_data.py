@@ -3,17 +3,28 @@
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from epochal import Pipeline, Stream
-from epochal.runtime.dataflow.operator import Operator, OperatorContext
+from epochal.protocol.barrier import CheckpointBarrier
+from epochal.runtime.dataflow.operator import (
+    MAIN,
+    Batch,
+    BindContext,
+    BoundOperator,
+    Collector,
+    Operator,
+    OperatorContext,
+)
+from epochal.runtime.state.tables import GlobalTable, KeyedTimeTable
 from tests.support.local_job import LocalJob
 from tests.support.proxy import CountingProxy
 
@@ -71,34 +82,54 @@ class Gate(Operator):
         self.open.set()
         self.waiting = threading.Event()
 
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        if not self.open.is_set():
-            self.waiting.set()
-            self.open.wait(60)
-        ctx.emit(frame)
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        return _Gate(self, inputs[0])
+
+
+class _Gate(BoundOperator):
+    def __init__(self, gate: Gate, rows: StructType) -> None:
+        super().__init__({MAIN: rows})
+        self._gate = gate
+
+    def process(self, batch: Batch, out: Collector) -> None:
+        if not self._gate.open.is_set():
+            self._gate.waiting.set()
+            self._gate.open.wait(60)
+        out.emit(batch.frame)
 
 
 class Counting(Operator):
     """Keeps how many rows it saw, and their ids; says at checkpoints whether it takes part."""
 
     def __init__(self, takes_part: Callable[[], bool] = lambda: True) -> None:
-        self._takes_part = takes_part
+        self.takes_part = takes_part
         self.total = 0
         self.restored_ids = 0
 
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        return _Counting(self, inputs[0])
+
+
+class _Counting(BoundOperator):
+    """Tells the test what it counts."""
+
+    def __init__(self, told: Counting, rows: StructType) -> None:
+        self._told = told
+        self._table = GlobalTable("total")
+        self._seen = KeyedTimeTable("seen")
+        super().__init__({MAIN: rows}, [self._table, self._seen])
+
     def on_start(self, ctx: OperatorContext) -> None:
-        self.table = ctx.table_manager.global_table("total")
-        self.seen = ctx.table_manager.keyed_time_table("seen")
-        self.total = self.table.get("rows", 0)
-        self.restored_ids = sum(run.rows for run in self.seen.runs)
+        self._told.total = self._table.get("rows", 0)
+        self._told.restored_ids = sum(run.rows for run in self._seen.runs)
 
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        self.total += self.seen.append(frame, F.col("at")).rows
-        self.table.put("rows", self.total)
-        ctx.emit(frame)
+    def process(self, batch: Batch, out: Collector) -> None:
+        self._told.total += self._seen.append(batch.frame, F.col("at")).rows
+        self._table.put("rows", self._told.total)
+        out.emit(batch.frame)
 
-    def handle_checkpoint(self, barrier: object, ctx: OperatorContext) -> bool:
-        return self._takes_part()
+    def handle_checkpoint(self, barrier: CheckpointBarrier, ctx: OperatorContext, out: Collector) -> bool:
+        return self._told.takes_part()
 
 
 def through(proxy: CountingProxy, job: LocalJob) -> LocalJob:

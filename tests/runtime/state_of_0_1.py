@@ -26,6 +26,7 @@ from pyspark.sql.types import DecimalType
 
 from epochal import KeyContext, Pipeline, Stream, Timer, list_state, map_state, value_state
 from epochal.driver import PARTITIONS, SPARK_DEFAULTS
+from epochal.runtime.dataflow.operator import BoundSink
 from epochal.sql.build import build_sql
 from tests.runtime.streaming import FedJob, Rows, at
 
@@ -136,8 +137,8 @@ def _main(archive: str) -> None:
         feed(job, 1)
         assert job.engine is not None
         for task in job.engine._tasks.values():
-            if hasattr(task.operator, "commit"):
-                task.operator.commit = None
+            if isinstance(task.operator, BoundSink):
+                vars(task.operator.sink)["commit"] = None
         super(FedJob, job).checkpoint(wait=False)
         job.wait(lambda: job.engine is not None and job.engine.exit_code is not None, "the driver to fail")
         with tarfile.open(archive, "w:xz") as tar:

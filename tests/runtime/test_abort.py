@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark.sql.types import StructType
 
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import CheckpointReport, CheckpointRequest, CheckpointState, Refusal, RefusalReason
@@ -24,8 +25,8 @@ from epochal.runtime.checkpoint.committer import Committer
 from epochal.runtime.checkpoint.patience import Patience
 from epochal.runtime.dataflow import source_log
 from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
-from epochal.runtime.dataflow.operator import OperatorContext, SinkOperator
-from epochal.runtime.dataflow.source import SourceTask
+from epochal.runtime.dataflow.operator import BoundSink, OperatorContext, SinkOperator
+from epochal.runtime.dataflow.source import BoundSource, SourceTask
 from epochal.runtime.dataflow.task import Task
 from epochal.runtime.spark.background import Background
 from epochal.runtime.state.table_manager import Snapshot, TableSnapshot
@@ -89,8 +90,8 @@ class Driver:
         start_generation(self.store, PATHS, StartRequest(record=record))
         self.gated, self.sink, self.errors = Gated(), Kept(), list[BaseException]()
         context = Commits(tmp_path / "objects").context()
-        task = Task("out", "sink", self.sink, context, 1)
-        task.run_start()
+        task = Task("out", "sink", BoundSink(self.sink, StructType()), context, [None])
+        task.run_start({}, restore_run=cast(Any, None), load_run=cast(Any, None))
         persistence, tasks = cast(Any, self.gated), {"out": task}
         self.checkpointer = Checkpointer(
             identity=JobIdentity(paths=PATHS, generation=Generation(1), claim="me"),
@@ -342,7 +343,8 @@ def test_an_error_while_publishing_is_no_failed_epoch(
 def test_a_source_goes_on_whenever_its_last_epoch_is_aborted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the middle of the barrier: whether the source is held is not to be remembered beside the epoch."""
     context = Commits(tmp_path / "store").context(name="rows")
-    source = SourceTask("rows", cast(Any, None), context, tmp_path, Background())
+    bound = BoundSource(cast(Any, None), cast(Any, None), StructType())
+    source = SourceTask("rows", bound, context, tmp_path, Background())
     barrier = CheckpointBarrier(epoch=Epoch(1), min_epoch=Epoch(1), timestamp=0, then_stop=True)
     run = EpochRun(barrier, Generation(1), {"rows": "source"}, lambda *_: None, lambda _: None)
     monkeypatch.setattr(source_log, "capture", lambda *_: None)

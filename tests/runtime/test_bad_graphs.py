@@ -352,7 +352,7 @@ def test_a_mistake_is_told_before_the_start(spark: SparkSession, tmp_path: Path,
 
     def all_of_it() -> None:
         describe(pipeline)
-        pipeline.graph.check(spark)
+        pipeline.graph.bind(spark)
 
     with pytest.raises(PipelineError, match=message):
         all_of_it()

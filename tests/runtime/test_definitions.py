@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from epochal import Pipeline, Stream, operators
@@ -21,7 +21,7 @@ from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import read_epoch
 from epochal.runtime.dataflow.definitions import SPARK, changed
-from epochal.runtime.dataflow.operator import Operator
+from epochal.runtime.dataflow.operator import BoundOperator
 from epochal.runtime.dataflow.task import MAX_WATERMARK
 from epochal.runtime.state.persistence import store_of
 from tests.runtime.streaming import FedJob, at
@@ -31,21 +31,23 @@ PATHS = JobPaths("test", "job")
 SCHEMA = "id long, country string, at timestamp, amount long"
 
 
-def stateful_operators() -> list[type[Operator]]:
+def stateful_operators() -> list[type[BoundOperator]]:
     """Every operator of ours that asks for a table."""
-    found: list[type[Operator]] = []
+    found: list[type[BoundOperator]] = []
     for module in pkgutil.iter_modules(operators.__path__, operators.__name__ + "."):
         for _, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if not issubclass(kind, Operator) or kind.__module__ != module.name:
+            if not issubclass(kind, BoundOperator) or kind.__module__ != module.name:
                 continue
-            if re.search(r"\.(keyed_time|latest|global)_table\(", inspect.getsource(kind)):
+            if re.search(r"(KeyedTime|Latest|Global)Table\(", inspect.getsource(kind)):
                 found.append(kind)
     return found
 
 
 @pytest.mark.parametrize("kind", stateful_operators(), ids=lambda kind: kind.__name__)
-def test_every_operator_with_state_says_what_it_means(kind: type[Operator]) -> None:
-    assert kind.state_definition is not Operator.state_definition, f"{kind.__name__} can be mixed up with another one"
+def test_every_operator_with_state_says_what_it_means(kind: type[BoundOperator]) -> None:
+    assert kind.state_definition is not BoundOperator.state_definition, (
+        f"{kind.__name__} can be mixed up with another one"
+    )
 
 
 def test_there_are_operators_with_state() -> None:
@@ -179,11 +181,9 @@ def test_words_of_another_spark_are_not_compared() -> None:
 
 
 def test_an_operator_of_ones_own_may_tell(spark: SparkSession) -> None:
-    class Own(Operator):
+    class Own(BoundOperator):
         def state_definition(self) -> dict[str, str]:
             return {"keys": "id"}
 
-        def process(self, frame: DataFrame, ctx: Any, channel: int) -> None: ...
-
-    assert Own().state_definition() == {"keys": "id"}
-    assert Operator().state_definition() == {}
+    assert Own({}).state_definition() == {"keys": "id"}
+    assert BoundOperator({}).state_definition() == {}

@@ -5,16 +5,18 @@ from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from epochal import Pipeline
-from epochal.runtime.dataflow.source import SourceSpec, SourceTask
+from epochal.runtime.dataflow.source import BoundSource, SourceSpec, SourceTask
 from epochal.runtime.spark.background import Background
 from tests.support.local_job import LocalJob
 
 
 def source_of(tmp_path: Path, *, bounded: bool = False, looked: bool = True, has_rows: bool = False) -> SourceTask:
     spec = SourceSpec(read=Mock(), event_time="at", idle_after=0, trigger={}, bounded=bounded)
-    source = SourceTask("orders", spec, Mock(watermark=None), tmp_path, Background())
+    bound = BoundSource(spec, Mock(), StructType())
+    source = SourceTask("orders", bound, Mock(), tmp_path, Background())
     source.query = Mock(lastProgress={"numInputRows": 0} if looked else None, status={"isDataAvailable": has_rows})
     return source
 

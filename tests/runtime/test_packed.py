@@ -11,6 +11,7 @@ from epochal.protocol.control import CheckpointState
 from epochal.protocol.documents import Manifest
 from epochal.protocol.resolve import read_epoch
 from epochal.runtime.dataflow import pending
+from epochal.runtime.dataflow.operator import BoundSink
 from epochal.runtime.engine import Engine
 from epochal.runtime.state.parquet_run import packed_run
 from epochal.runtime.state.persistence import store_of
@@ -27,9 +28,9 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def waiting(engine: Engine) -> list[Run]:
     """What waits in the sink, oldest first."""
-    pending = engine._tasks["out"].context.pending
-    assert pending is not None
-    return pending.runs
+    sink = engine._tasks["out"].operator
+    assert isinstance(sink, BoundSink)
+    return sink.pending.runs
 
 
 def feed(job: LocalJob, files: Files, *sizes: int, again: int = 0) -> None:

@@ -1,14 +1,16 @@
 """Inputs of one operator: what needs no state is done side by side, the rest one after the other."""
 
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from epochal import Pipeline
 from epochal.protocol.control import CheckpointState
-from epochal.runtime.dataflow.operator import Operator, OperatorContext
+from epochal.runtime.dataflow.operator import MAIN, Batch, BindContext, BoundOperator, Collector, Operator
 from tests.runtime.bad_data import Files, ids
 from tests.support.local_job import LocalJob
 
@@ -16,20 +18,23 @@ from tests.support.local_job import LocalJob
 class Meeting(Operator):
     """Prepares a batch only together with one of the other input."""
 
-    def __init__(self) -> None:
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        return _Meeting({MAIN: inputs[0]})
+
+
+class _Meeting(BoundOperator):
+    def __init__(self, outputs: Mapping[str, StructType]) -> None:
+        super().__init__(outputs)
         self._both = threading.Barrier(2)
         self._at_work = threading.Lock()
 
-    def prepare(self, frame: DataFrame, ctx: OperatorContext, channel: int, *, small: bool) -> None:
+    def prepare(self, batch: Batch) -> None:
         self._both.wait(timeout=60)
 
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
+    def process(self, batch: Batch, out: Collector) -> None:
         assert self._at_work.acquire(blocking=False), "two batches have their turn at the same time"
-        ctx.emit(frame)
+        out.emit(batch.frame)
         self._at_work.release()
-
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        return {"main": frames[0]}
 
 
 @pytest.mark.parametrize("through_union", [False, True], ids=["inputs of its own", "a union"])

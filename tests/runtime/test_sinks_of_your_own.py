@@ -6,8 +6,10 @@ from typing import Any, cast
 import pytest
 from prometheus_client import exposition
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from epochal.control.driver_client import DriverClient
+from epochal.operators.stateless import TransformOperator
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import EXIT_FAILED, CheckpointState, DriverConfig, PipelineConfig, StorageConfig
 from epochal.protocol.documents import Manifest
@@ -16,8 +18,8 @@ from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import read_epoch
 from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
 from epochal.runtime.dataflow.graph import SINK, Graph, Input, Node
-from epochal.runtime.dataflow.operator import Operator, OperatorContext, SinkOperator
-from epochal.runtime.dataflow.source import SourceTask
+from epochal.runtime.dataflow.operator import Batch, Collector, OperatorContext, SinkOperator
+from epochal.runtime.dataflow.source import BoundSource, SourceSpec, SourceTask
 from epochal.runtime.engine import Engine
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.http.control_server import ControlServer
@@ -28,6 +30,7 @@ from tests.runtime.bad_data import Files
 from tests.support.local_job import LocalJob
 
 PATHS = JobPaths("test", "job")
+SOURCE = SourceSpec(read=cast(Any, None), trigger={})
 
 
 class Kept(SinkOperator):
@@ -90,9 +93,9 @@ def test_nothing_but_commit_is_needed_and_a_commit_that_failed_is_made_by_the_ne
 
 def refusal(sink: Any) -> str:
     graph = Graph()
-    graph.add(Node("rows", "source", ()))
+    graph.add(Node("rows", "source", (), SOURCE))
     with pytest.raises(PipelineError, match="operator 'out': ") as caught:
-        graph.add(Node("out", SINK, (Input("rows"),), operator=sink))
+        graph.add(Node("out", SINK, (Input("rows"),), sink))
     return str(caught.value)
 
 
@@ -100,23 +103,26 @@ class NoCommit(SinkOperator):
     """Forgot something."""
 
 
-class PlainOperator(Operator):
+class PlainOperator(TransformOperator):
+    def __init__(self) -> None:
+        super().__init__(lambda rows: rows)
+
     def commit(self, epoch: int, frame: Any, objects: list[str], ctx: Any) -> None:
         """Never called."""
 
 
 class OwnTable(Kept):
-    def on_start(self, ctx: OperatorContext) -> None:  # type: ignore[misc]
-        self.rows = ctx.table_manager.keyed_time_table("mine")
+    def on_start(self, ctx: OperatorContext) -> None:
+        """Would keep rows of its own."""
 
 
 class OwnProcess(Kept):
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:  # type: ignore[misc]
+    def process(self, batch: Batch, out: Collector) -> None:
         """Rows end here."""
 
 
 class Skipping(Kept):
-    def handle_checkpoint(self, barrier: Any, ctx: OperatorContext) -> bool:  # type: ignore[misc]
+    def handle_checkpoint(self, barrier: Any, ctx: OperatorContext, out: Collector) -> bool:
         return False
 
 
@@ -175,12 +181,12 @@ def test_what_does_not_fit_is_refused_while_the_pipeline_is_described(sink: Any,
 
 def test_a_sink_is_the_end_and_belongs_to_one_node() -> None:
     graph, sink = Graph(), Kept()
-    graph.add(Node("rows", "source", ()))
-    graph.add(Node("out", SINK, (Input("rows"),), operator=sink))
+    graph.add(Node("rows", "source", (), SOURCE))
+    graph.add(Node("out", SINK, (Input("rows"),), sink))
     with pytest.raises(PipelineError, match="'more' reads from 'out', which is a sink: nothing comes out of it"):
-        graph.add(Node("more", "transform", (Input("out"),), operator=Operator()))
+        graph.add(Node("more", "transform", (Input("out"),), TransformOperator(lambda rows: rows)))
     with pytest.raises(PipelineError, match="operators 'out' and 'again' are the same object: make one for each"):
-        graph.add(Node("again", SINK, (Input("rows"),), operator=sink))
+        graph.add(Node("again", SINK, (Input("rows"),), sink))
 
 
 def test_a_part_that_cannot_report_does_not_silence_the_driver(tmp_path: Path) -> None:
@@ -192,7 +198,7 @@ def test_a_part_that_cannot_report_does_not_silence_the_driver(tmp_path: Path) -
         pipeline=PipelineConfig(module="nothing"),
         work_dir=str(tmp_path),
     )
-    engine, nothing = Engine(config), cast(Any, None)
+    engine, nothing = Engine(config), BoundSource(cast(Any, None), cast(Any, None), StructType())
     context = Commits(tmp_path / "store").context(name="rows")
     broken, well = (SourceTask(name, nothing, context, tmp_path, Background()) for name in ("broken", "well"))
     del broken._rate

@@ -303,7 +303,7 @@ def described(spark: SparkSession, directory: Path, column: str, build: Any) -> 
     p = Pipeline(spark, StorageConfig(uri="memory://"))
     stream = p.source("rows", spark.readStream.schema(matrix.SOURCE).json(str(directory)), event_time="at")
     build(stream.transform("made", lambda f: f.selectExpr("id", "at", f"{column} AS c"))).for_each_epoch("out", print)
-    p.graph.check(spark)
+    p.graph.bind(spark)
 
 
 @pytest.mark.parametrize("operator", ONES)

@@ -143,7 +143,7 @@ class Pipeline:
             trigger={"availableNow": True} if bounded else how,
             bounded=bounded,
         )
-        self.graph.add(Node(name, "source", (), source=spec))
+        self.graph.add(Node(name, "source", (), spec))
         return Stream(self, Input(name), event_time)
 
 
@@ -440,10 +440,7 @@ class Stream(AllConnectors):
     ) -> "Stream":
         inputs = (self._origin, *(other._origin for other in others))
         same = event_time is not None and event_time == self.event_time
-        node = Node(name, kind, inputs, operator=operator, keeps_time=same and kind in KEEPING_TIME)
-        schema_of = getattr(operator, "schema_of", None)
-        if schema_of is not None:
-            node.schema_of = schema_of
+        node = Node(name, kind, inputs, operator, keeps_time=same and kind in KEEPING_TIME)
         self._pipeline.graph.add(node)
         return Stream(self._pipeline, Input(name, MAIN), event_time, changelog=changelog)
 

@@ -61,7 +61,7 @@ def _described(job: LocalJob) -> Graph:
         pipeline = Pipeline(spark, job.storage(Path(directory)), config.parameters)
         try:
             describe(pipeline, config)
-            pipeline.graph.check(spark)
+            pipeline.graph.bind(spark)
         except (PipelineError, UserCodeError, OperatorError, ProtocolError) as error:
             raise UserError(f"{job.path}: {error}") from error
         finally:

@@ -5,7 +5,8 @@ find the newest version of their key's state, and go through the user's function
 state, is held once: the table has a view of the state in it, and the output is a view, too.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -18,12 +19,20 @@ from epochal.operators.keyed_state import KeyedFunction, Now, StateSpec, TimerKi
 from epochal.operators.keys import KEY, check_keys, with_key
 from epochal.operators.versions import VERSION, VersionTable, reached, versions, with_newest
 from epochal.runtime.dataflow.checkpoint_attempt import now_micros
-from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.dataflow.operator import (
+    MAIN,
+    Batch,
+    BindContext,
+    BoundOperator,
+    Collector,
+    Operator,
+    OperatorContext,
+)
 from epochal.runtime.dataflow.task import MAX_WATERMARK
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.spark.plan_metrics import Metrics, Observed
 from epochal.runtime.state.stored_types import as_declared, check_storable, same_types
-from epochal.runtime.state.tables import materialise
+from epochal.runtime.state.tables import KeyedTimeTable, materialise
 
 KINDS: tuple[TimerKind, ...] = ("event", "processing")
 AT_ONCE, NEVER = -(2**62), 2**62
@@ -53,67 +62,66 @@ class Schemas:
         return cls(output, state, stored, StructType([*result, StructField(OUT, output)]))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ApplyInArrowOperator(Operator):
     """Calls a user's function for each key of a batch, and for each timer that is due."""
 
-    def __init__(
-        self,
-        function: KeyedFunction | type[KeyedFunction],
-        *,
-        keys: list[str],
-        schema: StructType,
-        state: dict[str, StateSpec],
-        event_time: str | None,
-    ) -> None:
-        self._function = function
-        self._keys = keys
-        self._schema = schema
-        self._specs = state
-        self._event_time = event_time
-        self._key_types = StructType()
-        self._schemas: Schemas | None = None
-        self._table: VersionTable | None = None
+    function: KeyedFunction | type[KeyedFunction]
+    keys: list[str] = field(kw_only=True)
+    schema: StructType = field(kw_only=True)
+    state: dict[str, StateSpec] = field(kw_only=True)
+    event_time: str | None = field(kw_only=True)
+
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        frame = ctx.empty(inputs[0])
+        check_keys(frame, self.keys)
+        check_storable(inputs[0])
+        check_storable(self.schema, "schema: column")
+        key = with_key(frame, self.keys).schema[KEY]
+        schemas = Schemas.of(key.dataType, self.schema, self.state)
+        check_storable(schemas.state, "state")
+        return _ApplyInArrow(self, inputs[0], schemas, ctx)
+
+
+class _ApplyInArrow(BoundOperator):
+    def __init__(self, spec: ApplyInArrowOperator, rows: StructType, schemas: Schemas, ctx: BindContext) -> None:
+        self._spec = spec
+        self._spark = ctx.spark
+        self._schemas = schemas
+        self._key_types = rows
+        key = schemas.result[KEY]
+        self._state = versions(StructType([key, *schemas.stored]))
+        self._runs = KeyedTimeTable("state", self._state, partitioned_by=[KEY], restored_as=self._as_declared)
+        self._table = VersionTable(self._runs)
         self._next: dict[TimerKind, int] = dict.fromkeys(KINDS, NEVER)
         """No timer is due before."""
-
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        check_keys(frames[0], self._keys)
-        check_storable(frames[0].schema)
-        check_storable(self._schema, "schema: column")
-        key = with_key(frames[0], self._keys).schema[KEY]
-        schemas = self._schemas = Schemas.of(key.dataType, self._schema, self._specs)
-        check_storable(schemas.state, "state")
-        self.tables = {"state": versions(StructType([key, *schemas.stored]))}
-        self._key_types = frames[0].schema
-        return {MAIN: frames[0].sparkSession.createDataFrame([], self._schema)}
+        super().__init__({MAIN: spec.schema}, [self._runs])
 
     def state_definition(self) -> dict[str, str]:
         """Types of state are looked at when it is restored, one by one: some changes of them are allowed."""
-        return {"keys": typed(self._keys, self._key_types)}
+        return {"keys": typed(self._spec.keys, self._key_types)}
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self._table = VersionTable(ctx.table_manager.keyed_time_table("state", partitioned_by=[KEY]))
-        for run in self._table.runs:
-            run.view(self._as_declared(run.frame, ctx.name))
+        if self._runs.runs:
             self._next = dict.fromkeys(KINDS, AT_ONCE)
 
     # --- rows and timers ---
 
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        rows = F.collect_list(F.struct(*frame.columns)).alias(ROWS)
-        self._call(with_key(frame, self._keys).groupBy(KEY).agg(rows), ctx, now=_now(ctx.watermark))
-        self.on_tick(ctx)
+    def process(self, batch: Batch, out: Collector) -> None:
+        rows = F.collect_list(F.struct(*batch.frame.columns)).alias(ROWS)
+        keyed = with_key(batch.frame, self._spec.keys)
+        self._call(keyed.groupBy(KEY).agg(rows), out, now=_now(batch.watermark))
+        self.on_tick(batch.watermark, out)
 
-    def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
-        self._fire("event", _now(watermark), watermark, ctx)
+    def on_watermark(self, watermark: int, before: int | None, out: Collector) -> None:
+        self._fire("event", _now(watermark), watermark, out)
 
-    def on_tick(self, ctx: OperatorContext) -> None:
-        now = _now(ctx.watermark)
-        self._fire("processing", now, now.clock, ctx)
+    def on_tick(self, watermark: int | None, out: Collector) -> None:
+        now = _now(watermark)
+        self._fire("processing", now, now.clock, out)
 
-    def _fire(self, kind: TimerKind, now: Now, until: int, ctx: OperatorContext) -> None:
+    def _fire(self, kind: TimerKind, now: Now, until: int, out: Collector) -> None:
         """Call the function for the keys that may have a timer that is due. No job if there can be none."""
-        assert self._table is not None
         state = self._table.read()
         if state is None or self._next[kind] > until:
             return
@@ -121,20 +129,18 @@ class ApplyInArrowOperator(Operator):
         later = Observed(state, Metrics({"next": F.min(F.when(~reached(first, until), first))}))
         due = later.frame.where(reached(first, until)).select(KEY).distinct()
         self._next[kind] = NEVER
-        self._call(due, ctx, now=now, fires=kind)
+        self._call(due, out, now=now, fires=kind)
         self._expect(kind, later.get()["next"])
 
-    def _call(self, keys: DataFrame, ctx: OperatorContext, *, now: Now, fires: TimerKind | None = None) -> None:
+    def _call(self, keys: DataFrame, out: Collector, *, now: Now, fires: TimerKind | None = None) -> None:
         """Call the function for these keys, by one job, and keep what it left as state."""
-        assert self._table is not None
-        assert self._schemas is not None
-        schemas, time_zone = self._schemas, ctx.spark.conf.get("spark.sql.session.timeZone")
+        schemas, time_zone = self._schemas, self._spark.conf.get("spark.sql.session.timeZone")
         call = KeyedCall(
-            function=self._function,
-            specs=self._specs,
+            function=self._spec.function,
+            specs=self._spec.state,
             now=now,
             fires=fires,
-            event_time=self._event_time,
+            event_time=self._spec.event_time,
             output=to_arrow_schema(schemas.output, timezone=time_zone),
             result=to_arrow_schema(schemas.result, timezone=time_zone),
         )
@@ -146,7 +152,7 @@ class ApplyInArrowOperator(Operator):
         self._table.add(state, rows=seen["rows"], held=held, at=now.clock)
         for kind in KINDS:
             self._expect(kind, seen[kind])
-        ctx.emit(held.where(F.col(VERSION).isNull()).select(f"{OUT}.*"))
+        out.emit(held.where(F.col(VERSION).isNull()).select(f"{OUT}.*"))
         self._table.merge(gone=reached(F.col("expires"), now.clock))
 
     def _expect(self, kind: TimerKind, at: int | None) -> None:
@@ -158,7 +164,6 @@ class ApplyInArrowOperator(Operator):
     def _as_declared(self, frame: DataFrame, name: str) -> DataFrame:
         """A restored run with the state that is declared now: new state is empty, and what is not declared any more is
         left out."""
-        assert self._schemas is not None
         key, state = self._schemas.result[KEY].dataType, self._schemas.state
         kept_key, kept = frame.schema[KEY].dataType, frame.schema["state"].dataType
         assert isinstance(kept, StructType)
@@ -168,19 +173,19 @@ class ApplyInArrowOperator(Operator):
                 f"{kept_key.simpleString()}: use another name for the new operator"
             )
         fields: list[Column] = []
-        for field in state:
-            if field.name not in kept.names:
-                fields.append(F.lit(None).cast(field.dataType).alias(field.name))
+        for one in state:
+            if one.name not in kept.names:
+                fields.append(F.lit(None).cast(one.dataType).alias(one.name))
                 continue
-            before = kept[field.name].dataType
-            if not same_types(before, field.dataType):
+            before = kept[one.name].dataType
+            if not same_types(before, one.dataType):
                 raise PipelineError(
-                    f"operator {name!r}: state {field.name!r} is {field.dataType.simpleString()} now, and the restored "
+                    f"operator {name!r}: state {one.name!r} is {one.dataType.simpleString()} now, and the restored "
                     f"epoch has it as {before.simpleString()}: use another name for the new state"
                 )
-            fields.append(F.col("state")[field.name].cast(field.dataType).alias(field.name))
+            fields.append(F.col("state")[one.name].cast(one.dataType).alias(one.name))
         with_state = frame if kept.names == state.names else frame.withColumn("state", F.struct(*fields))
-        return as_declared(with_state, self.tables["state"], table=f"{name}-state")
+        return as_declared(with_state, self._state, table=f"{name}-state")
 
 
 def state_type(spec: StateSpec) -> DataType:

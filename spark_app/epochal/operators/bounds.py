@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from epochal.runtime.dataflow.operator import OperatorContext
+from epochal.runtime.dataflow.operator import Batch, BatchStats
 from epochal.runtime.spark.plan_metrics import micros
 from epochal.runtime.state.tables import KeyedTimeTable, Run
 
@@ -26,25 +26,26 @@ def before(time: Column, bound: int) -> Column:
 
 def append_on_time(
     table: KeyedTimeTable,
-    batch: Run,
+    computed: Run,
     time: Column,
-    ctx: OperatorContext,
+    batch: Batch,
     *,
     on_late: Callable[[DataFrame], None] = lambda _: None,
-) -> Run:
-    """Add a batch, computed with its times, to a table, without rows older than the watermark or too far ahead of the
-    clock: these are late, counted, and given to ``on_late``. It takes a second job only if there are any."""
-    added = table.add(batch)
+) -> tuple[Run, BatchStats]:
+    """Add a batch, ``computed`` with its times, to a table, without rows older than the watermark or too far ahead of
+    the clock: these are late, counted, and given to ``on_late``. It takes a second job only if there are any."""
+    added = table.add(computed)
     if added.min_time is None or added.max_time is None:
-        return added
-    outside = out_of_bounds(micros(time), added.min_time, added.max_time, since=ctx.watermark, until=ctx.latest_time())
+        return added, BatchStats()
+    outside = out_of_bounds(
+        micros(time), added.min_time, added.max_time, since=batch.watermark, until=batch.latest_time
+    )
     if outside is None:
-        return added
+        return added, BatchStats()
     table.drop([added])
     kept = table.append(added.frame.where(~outside), time)
-    ctx.late_rows += added.rows - kept.rows
     on_late(added.frame.where(outside))
-    return kept
+    return kept, BatchStats(late_rows=added.rows - kept.rows)
 
 
 def out_of_bounds(time: Column, oldest: int, newest: int, *, since: int | None, until: int | None) -> Column | None:

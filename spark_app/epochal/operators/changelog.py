@@ -5,6 +5,9 @@ A changelog's rows say by ``row_kind`` what they do to a result: ``+I`` adds a r
 version, with the old ones beside them for the result: what is taken back is exactly what was given.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
@@ -14,78 +17,76 @@ from epochal.operators.definitions import named_expressions, typed
 from epochal.operators.keys import KEY, check_keys, key_columns, with_key
 from epochal.operators.versions import STORED, VERSION, VersionTable, versions, with_newest
 from epochal.runtime.dataflow.checkpoint_attempt import now_micros
-from epochal.runtime.dataflow.operator import MAIN, ROW_KIND, Operator, OperatorContext
+from epochal.runtime.dataflow.operator import MAIN, ROW_KIND, Batch, BindContext, BoundOperator, Collector, Operator
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.state.tables import materialise, run_metrics
+from epochal.runtime.state.tables import KeyedTimeTable, materialise, run_metrics
 
 _FRESH, _BEFORE, _SIDES = "__fresh", "__before", "__sides"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChangelogAggregateOperator(Operator):
     """Aggregates per key that are kept whole. ``changelog`` says that the input is one, ``retractions`` that the result
     shall be one."""
 
-    def __init__(self, *, keys: list[str], aggregates: dict[str, Column], changelog: bool, retractions: bool) -> None:
-        self._keys = keys
-        self._aggregates = aggregates
-        self._changelog = changelog
-        self._retractions = retractions
-        self._aggregation: Aggregation | None = None
-        self._key_types = StructType()
-        self._parts = StructType()
-        self._table: VersionTable | None = None
+    keys: list[str]
+    aggregates: dict[str, Column]
+    changelog: bool
+    retractions: bool
 
-    def state_definition(self) -> dict[str, str]:
-        assert self._aggregation is not None
-        return {
-            "input": "a changelog" if self._changelog else "rows",
-            "keys": typed(self._keys, self._key_types),
-            "aggregates": named_expressions(self._aggregates, self._aggregation.types),
-        }
-
-    def on_start(self, ctx: OperatorContext) -> None:
-        table = ctx.table_manager.keyed_time_table("keys", self.tables["keys"], partitioned_by=[KEY])
-        self._table = VersionTable(table)
-
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        assert self._table is not None
-        assert self._aggregation is not None
-        changed = self._changed(self._aggregation, frame, self._table.read())
-        held, seen = materialise(changed, run_metrics())
-        self._table.add(held.drop(_BEFORE), rows=seen["rows"], held=held, at=now_micros())
-        if seen["rows"]:
-            ctx.emit(self._result(self._aggregation, held))
-        self._table.merge(gone=F.col(ROWS) <= 0)
-
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        frame = frames[0]
-        self._key_types = frame.schema
-        if self._changelog and not isinstance(_type_of(frame, ROW_KIND), StringType):
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        frame = ctx.empty(inputs[0])
+        if self.changelog and not isinstance(_type_of(frame, ROW_KIND), StringType):
             raise PipelineError(
                 f"a changelog has a column {ROW_KIND!r} with '+I', '-U', '+U' or '-D': keep it, or say changelog=False"
             )
-        if self._retractions and ROW_KIND in (*self._keys, *self._aggregates):
+        if self.retractions and ROW_KIND in (*self.keys, *self.aggregates):
             raise PipelineError(f"the column {ROW_KIND!r} is added by retractions=True: use another name")
-        check_keys(frame, self._keys)
-        aggregation = self._aggregation = Aggregation(
+        check_keys(frame, self.keys)
+        aggregation = Aggregation(
             [KEY],
-            self._aggregates,
-            with_key(frame, self._keys),
+            self.aggregates,
+            with_key(frame, self.keys),
             count_rows=True,
-            sign=_sign() if self._changelog else None,
+            sign=_sign() if self.changelog else None,
         )
         if aggregation.keeps_rows:
             raise PipelineError(
                 "with retractions only aggregates are possible whose partials can be merged: "
                 "sum, count, min, max, avg, the standard deviations and variances, count_distinct, bool_and, bool_or"
             )
-        self.tables = {"keys": versions(aggregation.state)}
-        self._parts = StructType([field for field in aggregation.state if field.name != KEY])
-        return {MAIN: self._result(aggregation, self._changed(aggregation, frame, None))}
+        return _ChangelogAggregate(self, aggregation, frame)
 
-    def _changed(self, aggregation: Aggregation, frame: DataFrame, state: DataFrame | None) -> DataFrame:
+
+class _ChangelogAggregate(BoundOperator):
+    def __init__(self, spec: ChangelogAggregateOperator, aggregation: Aggregation, frame: DataFrame) -> None:
+        self._spec = spec
+        self._keys = spec.keys
+        self._aggregation = aggregation
+        self._key_types = frame.schema
+        self._parts = StructType([field for field in aggregation.state if field.name != KEY])
+        table = KeyedTimeTable("keys", versions(aggregation.state), partitioned_by=[KEY])
+        self._table = VersionTable(table)
+        super().__init__({MAIN: self._result(self._changed(frame, None)).schema}, [table])
+
+    def state_definition(self) -> dict[str, str]:
+        return {
+            "input": "a changelog" if self._spec.changelog else "rows",
+            "keys": typed(self._keys, self._key_types),
+            "aggregates": named_expressions(self._spec.aggregates, self._aggregation.types),
+        }
+
+    def process(self, batch: Batch, out: Collector) -> None:
+        changed = self._changed(batch.frame, self._table.read())
+        held, seen = materialise(changed, run_metrics())
+        self._table.add(held.drop(_BEFORE), rows=seen["rows"], held=held, at=now_micros())
+        if seen["rows"]:
+            out.emit(self._result(held))
+        self._table.merge(gone=F.col(ROWS) <= 0)
+
+    def _changed(self, frame: DataFrame, state: DataFrame | None) -> DataFrame:
         """The new partials of all keys of the batch, and as ``__before`` the old ones; null if there were none."""
-        names = self._parts.names
+        aggregation, names = self._aggregation, self._parts.names
         added = aggregation.partial(with_key(frame, self._keys)).select(KEY, F.struct(*names).alias(_FRESH))
         known = with_newest(added, state, self._parts)
         old = F.struct(*(F.col(STORED)[name].alias(name) for name in names))
@@ -98,8 +99,9 @@ class ChangelogAggregateOperator(Operator):
         flat = both.select(KEY, VERSION, _BEFORE, f"{_SIDES}.*")
         return flat.groupBy(KEY).agg(*aggregation.merges, *carried).select(KEY, VERSION, *names, _BEFORE)
 
-    def _result(self, aggregation: Aggregation, changed: DataFrame) -> DataFrame:
-        if not self._retractions:
+    def _result(self, changed: DataFrame) -> DataFrame:
+        aggregation = self._aggregation
+        if not self._spec.retractions:
             return changed.select(*key_columns(self._keys), *aggregation.results())
         new = changed.select(
             KEY, _BEFORE, F.struct(*aggregation.results()).alias("new"), (F.col(ROWS) > 0).alias("is_there")
@@ -113,7 +115,7 @@ class ChangelogAggregateOperator(Operator):
         come = F.when(now & ~was, "+I").when(now & ~F.col("new").eqNullSafe(F.col("old")), "+U")
         changes = F.array(_change(gone, "old"), _change(come, "new"))
         spread = sides.select(KEY, F.explode(changes).alias("c")).where(F.col("c")[ROW_KIND].isNotNull())
-        values = [F.col("c")["row"][name].alias(name) for name in self._aggregates]
+        values = [F.col("c")["row"][name].alias(name) for name in self._spec.aggregates]
         return spread.select(F.col("c")[ROW_KIND].alias(ROW_KIND), *key_columns(self._keys), *values)
 
 

@@ -3,6 +3,10 @@
 State is the event time of the row that came out of each key: a latest table. A batch's keys are looked up there.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
@@ -10,7 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from epochal.operators.bounds import before
 from epochal.operators.definitions import seconds, typed
 from epochal.operators.keys import KEY, check_keys, check_looked_up, key_of
-from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.dataflow.operator import MAIN, Batch, BatchStats, BindContext, BoundOperator, Collector, Operator
 from epochal.runtime.spark.jvm_columns import Prepared
 from epochal.runtime.spark.plan_metrics import Metrics, Observed, micros
 from epochal.runtime.state.latest_files import later_than
@@ -22,6 +26,7 @@ TIME = "__time"
 _ARRIVAL = "__arrival"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeduplicateOperator(Operator):
     """Passes on the first row of each key: of those that come in one batch the one with the oldest event time.
 
@@ -29,65 +34,58 @@ class DeduplicateOperator(Operator):
     is older than the watermark is late: it is counted and dropped, because its key may be forgotten.
     """
 
-    takes_changelog = False
+    takes_changelog: ClassVar[bool] = False
 
-    def __init__(self, *, event_time: str, keys: list[str], within: int) -> None:
-        self._event_time = event_time
-        self._keys = keys
-        self._within = within
-        self._table: LatestTable | None = None
-        self._key_types = StructType()
-        self._state = StructType()
-        self._columns: Prepared | None = None
+    event_time: str
+    keys: list[str]
+    within: int
+
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        frame = ctx.empty(inputs[0])
+        check_keys(frame, self.keys)
+        check_storable(inputs[0])
+        check_looked_up(frame, self.keys)
+        return _Deduplicate(self, frame, ctx)
+
+
+class _Deduplicate(BoundOperator):
+    counts_input = True
+
+    def __init__(self, spec: DeduplicateOperator, frame: DataFrame, ctx: BindContext) -> None:
+        self._spec = spec
+        self._key_types = frame.schema
         self._times = Metrics({"rows": F.count(F.lit(1)), "newest": F.max(TIME), "oldest": F.min(TIME)})
         self._metrics = run_metrics(F.timestamp_micros(TIME))
+        time = micros(F.col(spec.event_time)).alias(TIME)
+        arrival = F.monotonically_increasing_id().alias(_ARRIVAL)
+        self._columns = Prepared([F.col("*"), key_of(spec.keys), time, arrival])
+        key = self._columns.select(frame).schema[KEY]
+        state = StructType([key, StructField(TIME, LongType())])
+        self._table = LatestTable("times", state, operator=ctx.name, spark=ctx.spark)
+        super().__init__({MAIN: frame.schema}, [self._table])
 
     def state_definition(self) -> dict[str, str]:
         return {
-            "keys": typed(self._keys, self._key_types),
-            "time": f"within {seconds(self._within)} of {self._event_time}",
+            "keys": typed(self._spec.keys, self._key_types),
+            "time": f"within {seconds(self._spec.within)} of {self._spec.event_time}",
         }
 
-    @property
-    def counts_input(self) -> bool:
-        return True
-
-    def on_start(self, ctx: OperatorContext) -> None:
-        self._table = ctx.table_manager.latest_table("times", self._state)
-
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        assert self._table is not None
-        assert self._columns is not None
-        watermark = ctx.watermark
-        since = None if watermark is None else watermark - self._within
-        keyed = self._columns.select(frame)
+    def process(self, batch: Batch, out: Collector) -> BatchStats:
+        watermark, late = batch.watermark, 0
+        since = None if watermark is None else watermark - self._spec.within
+        keyed = self._columns.select(batch.frame)
         seen = Observed(keyed, self._times)
         new = self._table.keep_new(
             seen.frame.repartition(KEY), time=TIME, arrival=_ARRIVAL, late=watermark, since=since, metrics=self._metrics
         )
         times = seen.get()
-        if ctx.counts_input:
-            ctx.note_input(rows=times["rows"], newest=times.get("newest"))
         oldest = times.get("oldest")
         if watermark is not None and oldest is not None and oldest < watermark:
-            ctx.late_rows += keyed.where(F.col(TIME).isNotNull() & before(F.col(TIME), watermark)).count()
+            late = keyed.where(F.col(TIME).isNotNull() & before(F.col(TIME), watermark)).count()
         if new.rows:
-            ctx.emit(new.frame.drop(KEY, TIME), of=new)
+            out.emit(new.frame.drop(KEY, TIME), of=new)
             self._table.merge_small(None if since is None else later_than(TIME, since))
+        return BatchStats(late_rows=late, rows=times["rows"], newest=times.get("newest"))
 
-    def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
-        assert self._table is not None
-        self._table.expire(before=watermark - self._within)
-
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        check_keys(frames[0], self._keys)
-        check_storable(frames[0].schema)
-        check_looked_up(frames[0], self._keys)
-        self._key_types = frames[0].schema
-        time = micros(F.col(self._event_time)).alias(TIME)
-        arrival = F.monotonically_increasing_id().alias(_ARRIVAL)
-        self._columns = Prepared([F.col("*"), key_of(self._keys), time, arrival])
-        key = self._columns.select(frames[0]).schema[KEY]
-        self._state = StructType([key, StructField(TIME, LongType())])
-        self.tables = {"times": self._state}
-        return {MAIN: frames[0]}
+    def on_watermark(self, watermark: int, before: int | None, out: Collector) -> None:
+        self._table.expire(before=watermark - self._spec.within)

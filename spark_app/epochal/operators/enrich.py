@@ -1,6 +1,7 @@
 """Enrichment of rows by a function that asks somebody else: a service, a database, a model."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -9,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from epochal.operators.enrich_rows import ERROR, EnrichCall, OnError
-from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.dataflow.operator import MAIN, Batch, BindContext, BoundOperator, Collector, Operator
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.state.stored_types import check_storable
 
@@ -41,22 +42,49 @@ class EnrichOptions:
             raise PipelineError(f"on_error must be 'fail', 'null', 'drop' or 'side', not {self.on_error!r}")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class EnrichOperator(Operator):
     """Adds columns to each row. The rows are computed once, however many read them: a call may cost money."""
 
-    def __init__(self, function: Any, *, schema: StructType, options: EnrichOptions) -> None:
-        self._function = function
-        self._schema = schema
-        self._options = options
+    function: Any
+    schema: StructType = field(kw_only=True)
+    options: EnrichOptions = field(kw_only=True)
 
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        time_zone = ctx.spark.conf.get("spark.sql.session.timeZone")
-        result = StructType([*frame.schema, *self._schema, StructField(_ERROR, StringType())])
-        options = self._options
-        call = EnrichCall(
-            function=self._function,
-            added=to_arrow_schema(self._schema, timezone=time_zone),
-            result=to_arrow_schema(result, timezone=time_zone),
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        rows = inputs[0]
+        check_storable(rows)
+        check_storable(self.schema, "schema: column")
+        both = sorted(set(self.schema.names) & set(rows.names))
+        if both:
+            raise PipelineError(f"the input has the columns {', '.join(both)} already: give the new ones other names")
+        if self.options.on_error == "side" and ERROR in rows.names:
+            raise PipelineError(f"the input has a column {ERROR!r}, which .failed adds: rename it")
+        return _Enrich(self, rows, ctx)
+
+
+class _Enrich(BoundOperator):
+    def __init__(self, spec: EnrichOperator, rows: StructType, ctx: BindContext) -> None:
+        self._spark = ctx.spark
+        self._spec = spec
+        self._columns = rows.names
+        self._result = StructType([*rows, *spec.schema, StructField(_ERROR, StringType())])
+        good, failed = self._ports(ctx.empty(self._result))
+        super().__init__({MAIN: good.schema, FAILED: failed.schema})
+
+    def process(self, batch: Batch, out: Collector) -> None:
+        answered = out.for_this_batch(batch.frame.mapInArrow(self._call(), self._result)).frame
+        good, failed = self._ports(answered)
+        out.emit(good)
+        if out.is_read(FAILED):
+            out.emit(failed, FAILED)
+
+    def _call(self) -> EnrichCall:
+        time_zone = self._spark.conf.get("spark.sql.session.timeZone")
+        options = self._spec.options
+        return EnrichCall(
+            function=self._spec.function,
+            added=to_arrow_schema(self._spec.schema, timezone=time_zone),
+            result=to_arrow_schema(self._result, timezone=time_zone),
             concurrency=options.concurrency,
             timeout=options.timeout,
             retries=options.retries,
@@ -64,26 +92,8 @@ class EnrichOperator(Operator):
             ordered=options.ordered,
             on_error=options.on_error,
         )
-        answered = ctx.table_manager.for_this_batch(frame.mapInArrow(call, result)).frame
-        good, failed = self._ports(answered, frame.columns)
-        ctx.emit(good)
-        if ctx.is_read(FAILED):
-            ctx.emit(failed, FAILED)
 
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        frame = frames[0]
-        check_storable(frame.schema)
-        check_storable(self._schema, "schema: column")
-        both = sorted(set(self._schema.names) & set(frame.columns))
-        if both:
-            raise PipelineError(f"the input has the columns {', '.join(both)} already: give the new ones other names")
-        if self._options.on_error == "side" and ERROR in frame.columns:
-            raise PipelineError(f"the input has a column {ERROR!r}, which .failed adds: rename it")
-        result = StructType([*frame.schema, *self._schema, StructField(_ERROR, StringType())])
-        good, failed = self._ports(frame.sparkSession.createDataFrame([], result), frame.columns)
-        return {MAIN: good, FAILED: failed}
-
-    def _ports(self, answered: DataFrame, columns: list[str]) -> tuple[DataFrame, DataFrame]:
-        good = answered.where(F.col(_ERROR).isNull()) if self._options.on_error == "side" else answered
+    def _ports(self, answered: DataFrame) -> tuple[DataFrame, DataFrame]:
+        good = answered.where(F.col(_ERROR).isNull()) if self._spec.options.on_error == "side" else answered
         failed = answered.where(F.col(_ERROR).isNotNull())
-        return good.drop(_ERROR), failed.select(*columns, F.col(_ERROR).alias(ERROR))
+        return good.drop(_ERROR), failed.select(*self._columns, F.col(_ERROR).alias(ERROR))

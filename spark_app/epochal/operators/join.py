@@ -5,14 +5,18 @@ then, from the rows of both sides that are kept: nothing has to be noted with ea
 over a restart. For that the other side's rows are kept until the last row that they may have been partners of is done.
 """
 
-from pyspark.sql import Column, DataFrame
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from epochal.operators.bounds import append_on_time, at_least, before
 from epochal.operators.definitions import seconds, typed
 from epochal.operators.keys import KEY, as_they_came, check_sides, join_key, key_columns, without_nulls
-from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.dataflow.operator import MAIN, Batch, BatchStats, BindContext, BoundOperator, Collector, Operator
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.spark.jvm_columns import Prepared
 from epochal.runtime.spark.plan_metrics import micros
@@ -25,6 +29,7 @@ OUTER = {"inner": (False, False), "left": (True, False), "right": (False, True),
 """Whether rows without a partner come out, of the left and of the right side."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class IntervalJoinOperator(Operator):
     """Joins a left row at time t with right rows at times from t + ``lower`` to t + ``upper`` (microseconds).
 
@@ -32,18 +37,31 @@ class IntervalJoinOperator(Operator):
     port of its side, so a row that came out without a partner never gets one.
     """
 
-    takes_changelog = False
+    takes_changelog: ClassVar[bool] = False
 
-    def __init__(
-        self, *, keys: list[str], left_time: str, right_time: str, lower: int, upper: int, how: str = "inner"
-    ) -> None:
-        self._keys = keys
-        self._times = (left_time, right_time)
-        self._time_columns = (F.col(left_time), F.col(right_time))
-        self._lower = lower
-        self._upper = upper
-        self._outer = OUTER[how]
-        self._key_types = StructType()
+    keys: list[str]
+    left_time: str
+    right_time: str
+    lower: int
+    upper: int
+    how: str = "inner"
+
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        left, right = ctx.empty(inputs[0]), ctx.empty(inputs[1])
+        check_sides(left, right, self.keys, names=("the left stream", "the right stream"))
+        if {self.left_time, self.right_time} & set(self.keys):
+            raise PipelineError("an event time cannot be a key of the join: the times need only be close")
+        return _IntervalJoin(self, (left, right))
+
+
+class _IntervalJoin(BoundOperator):
+    def __init__(self, spec: IntervalJoinOperator, sides: tuple[DataFrame, DataFrame]) -> None:
+        self._keys = spec.keys
+        self._times = (spec.left_time, spec.right_time)
+        self._time_columns = (F.col(spec.left_time), F.col(spec.right_time))
+        lower, upper = self._lower, self._upper = spec.lower, spec.upper
+        self._outer = OUTER[spec.how]
+        self._key_types = sides[0].schema
         self._waits = (max(upper, 0), max(-lower, 0))
         """How far the watermark must be past a row until no partner can come."""
         self._kept = (
@@ -53,10 +71,18 @@ class IntervalJoinOperator(Operator):
         """How far the watermark must be past a row until it is of no use."""
         distance = micros(self._time_columns[1]) - micros(self._time_columns[0])
         self._close = distance.between(lower, upper)
-        self._columns: tuple[list[Column], list[Column]] = ([], [])
-        self._inputs: list[Prepared] = []
-        self._output: Prepared | None = None
-        self._tables: list[KeyedTimeTable] = []
+        fields = [[field for field in side.schema.fields if field.name not in spec.keys] for side in sides]
+        self._nothing = [[F.lit(None).cast(one.dataType).alias(one.name) for one in some] for some in fields]
+        """Each side's columns where it has no row."""
+        names = [[F.col(one.name) for one in some] for some in fields]
+        self._inputs = [Prepared([*names[side], join_key(spec.keys, side=side)]) for side in (0, 1)]
+        self._output = Prepared([*key_columns(spec.keys), *names[0], *names[1]])
+        keyed = [self._keyed(frame, side) for side, frame in enumerate(sides)]
+        self._tables = [
+            KeyedTimeTable(side, frame.schema, partitioned_by=[KEY]) for side, frame in zip(SIDES, keyed, strict=True)
+        ]
+        late = dict(zip(LATE_SIDES, (side.schema for side in sides), strict=True))
+        super().__init__({MAIN: self._joined(keyed[0], keyed[1]).schema, **late}, self._tables)
 
     def state_definition(self) -> dict[str, str]:
         outer = [side for side, outer in zip(SIDES, self._outer, strict=True) if outer]
@@ -66,44 +92,42 @@ class IntervalJoinOperator(Operator):
             "outer": " and ".join(outer) or "none",
         }
 
-    def on_start(self, ctx: OperatorContext) -> None:
-        tables = ctx.table_manager
-        self._tables = [tables.keyed_time_table(side, self.tables[side], partitioned_by=[KEY]) for side in SIDES]
+    def prepare(self, batch: Batch) -> Run:
+        rows = self._keyed(batch.frame, batch.channel).repartition(KEY)
+        return self._tables[batch.channel].computed(rows, self._time_columns[batch.channel])
 
-    def prepare(self, frame: DataFrame, ctx: OperatorContext, channel: int, *, small: bool) -> Run:
-        return self._tables[channel].computed(self._keyed(frame, channel).repartition(KEY), self._time_columns[channel])
-
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        assert ctx.prepared is not None
+    def process(self, batch: Batch, out: Collector) -> BatchStats:
+        channel = batch.channel
         time = self._time_columns[channel]
 
         def tell_late(late: DataFrame) -> None:
-            if ctx.is_read(LATE_SIDES[channel]):
-                ctx.emit(as_they_came(late, self._keys, frame.columns), LATE_SIDES[channel])
+            if out.is_read(LATE_SIDES[channel]):
+                out.emit(as_they_came(late, self._keys, batch.frame.columns), LATE_SIDES[channel])
 
-        added = append_on_time(self._tables[channel], ctx.prepared, time, ctx, on_late=tell_late)
+        computed = batch.prepared or self.prepare(batch)
+        added, stats = append_on_time(self._tables[channel], computed, time, batch, on_late=tell_late)
         if not added.rows:
-            return
+            return stats
         since, until = self._partners(channel, added.min_time, added.max_time)
         others = self._tables[1 - channel].read(since=since, until=until)
         if others is not None:
             # The batch is hashed, and the other side's state goes past it.
-            batch = added.frame.hint("shuffle_hash")
-            ctx.emit(self._joined(batch, others) if channel == 0 else self._joined(others, batch))
-        watermark = ctx.watermark
-        horizon = None if watermark is None else watermark - self._kept[channel]
+            hashed = added.frame.hint("shuffle_hash")
+            out.emit(self._joined(hashed, others) if channel == 0 else self._joined(others, hashed))
+        horizon = None if batch.watermark is None else batch.watermark - self._kept[channel]
         self._tables[channel].merge_small(
             lambda rows: rows if horizon is None else rows.where(at_least(micros(time), horizon)), time
         )
+        return stats
 
-    def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
+    def on_watermark(self, watermark: int, before: int | None, out: Collector) -> None:
         alone = [
             rows
             for channel in (0, 1)
-            if self._outer[channel] and (rows := self._left_alone(channel, watermark, ctx.watermark)) is not None
+            if self._outer[channel] and (rows := self._left_alone(channel, watermark, before)) is not None
         ]
         if (rows := union(alone)) is not None:
-            ctx.emit(rows)
+            out.emit(rows)
         for table, kept in zip(self._tables, self._kept, strict=True):
             table.expire(before=watermark - kept)
 
@@ -112,22 +136,6 @@ class IntervalJoinOperator(Operator):
         downstream is the left row's, unless that may be missing."""
         return watermark - (max(self._waits) if all(self._outer) else self._waits[1 if self._outer[1] else 0])
 
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        check_sides(frames[0], frames[1], self._keys, names=("the left stream", "the right stream"))
-        self._key_types = frames[0].schema
-        if set(self._times) & set(self._keys):
-            raise PipelineError("an event time cannot be a key of the join: the times need only be close")
-        types = [[field for field in frame.schema.fields if field.name not in self._keys] for frame in frames]
-        left, right = ([F.lit(None).cast(field.dataType).alias(field.name) for field in fields] for fields in types)
-        self._columns = (left, right)
-        names = [[F.col(field.name) for field in fields] for fields in types]
-        self._inputs = [Prepared([*names[side], join_key(self._keys, side=side)]) for side in (0, 1)]
-        self._output = Prepared([*key_columns(self._keys), *names[0], *names[1]])
-        keyed = [self._keyed(frame, side) for side, frame in enumerate(frames)]
-        self.tables = {side: frame.schema for side, frame in zip(SIDES, keyed, strict=True)}
-        joined = self._joined(keyed[0], keyed[1])
-        return {MAIN: joined, **dict(zip(LATE_SIDES, frames, strict=True))}
-
     def _keyed(self, frame: DataFrame, channel: int) -> DataFrame:
         """With the keys as one column. A row without a key or a time has no partner; it counts if its side is outer
         and it has a time."""
@@ -135,7 +143,6 @@ class IntervalJoinOperator(Operator):
         return self._inputs[channel].select(known)
 
     def _joined(self, left: DataFrame, right: DataFrame) -> DataFrame:
-        assert self._output is not None
         return self._output.select(left.join(right, KEY).where(self._close))
 
     def _left_alone(self, channel: int, watermark: int, last: int | None) -> DataFrame | None:
@@ -153,7 +160,7 @@ class IntervalJoinOperator(Operator):
             same = done[KEY] == others[KEY]
             done = done.join(others.hint("shuffle_hash"), same & self._close, "left_anti")
         names = [name for name in done.columns if name != KEY]
-        nothing = self._columns[1 - channel]
+        nothing = self._nothing[1 - channel]
         sides = (names, nothing) if channel == 0 else (nothing, names)
         return done.select(*key_columns(self._keys), *sides[0], *sides[1])
 

@@ -7,17 +7,22 @@ pieces are. When the watermark passes a session's end, all pieces become session
 is the state from then on.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from epochal.operators.aggregates import ROWS, Aggregation, simple_part
-from epochal.operators.bounds import at_least, before, out_of_bounds
+from epochal.operators.bounds import at_least, out_of_bounds
+from epochal.operators.bounds import before as older
 from epochal.operators.definitions import named_expressions, seconds, typed
 from epochal.operators.keys import KEY, check_keys, key_columns, with_key
 from epochal.operators.panes import END, START
 from epochal.operators.window import LATE
-from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.dataflow.operator import MAIN, Batch, BatchStats, BindContext, BoundOperator, Collector, Operator
 from epochal.runtime.spark.jvm_columns import Prepared
 from epochal.runtime.spark.plan_metrics import Metrics, micros
 from epochal.runtime.state.tables import SMALL_BATCH, KeyedTimeTable, Run, earliest, materialise, together
@@ -30,6 +35,7 @@ _OVER = "__over"
 """The last event time of a kept row's session."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SessionWindowOperator(Operator):
     """A session begins with its first row and ends ``gap`` after its last one; it comes out once the watermark has
     passed its end.
@@ -38,78 +44,93 @@ class SessionWindowOperator(Operator):
     ``late``.
     """
 
-    takes_changelog = False
+    takes_changelog: ClassVar[bool] = False
 
-    def __init__(self, *, event_time: str, gap: int, keys: list[str], aggregates: dict[str, Column]) -> None:
-        self._event_time = event_time
-        self._gap = gap
-        self._keys = keys
-        self._aggregates = aggregates
-        self._aggregation: Aggregation | None = None
-        self._key_types = StructType()
-        self._table: KeyedTimeTable | None = None
-        self._metrics: Metrics | None = None
-        self._columns: Prepared | None = None
-        self._output: Prepared | None = None
-        self._time = micros(F.col(event_time))
+    event_time: str
+    gap: int
+    keys: list[str]
+    aggregates: dict[str, Column]
+
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        frame = ctx.empty(inputs[0])
+        check_keys(frame, self.keys)
+        return _Sessions(self, frame)
+
+
+class _Sessions(BoundOperator):
+    def __init__(self, spec: SessionWindowOperator, frame: DataFrame) -> None:
+        self._spec = spec
+        self._event_time = spec.event_time
+        self._gap = spec.gap
+        self._keys = spec.keys
+        self._key_types = frame.schema
+        self._time = micros(F.col(spec.event_time))
         self._many = False
         """Whether the last batch had more pieces than one task takes at a time."""
+        rows = self._stretched(frame)
+        spans = {FIRST: F.min(self._time), LAST: F.max(self._time)}
+        aggregation = Aggregation([KEY, NUMBER], spec.aggregates | spans, rows, count_rows=True)
+        self._aggregation = aggregation
+        self.counts_input = not aggregation.keeps_rows
+        first, last = self._part(FIRST), self._part(LAST)
+        metrics = {"rows": F.count(F.lit(1)), "min_time": F.min(last), "max_time": F.max(last), "first": F.min(first)}
+        if not aggregation.keeps_rows:
+            metrics |= {"input": F.sum(ROWS), "untimed": F.count(F.when(F.col(NUMBER).isNull(), 1))}
+        self._metrics = Metrics(metrics)
+        self._columns = Prepared([F.col(KEY), *aggregation.results()])
+        ends = [F.timestamp_micros(FIRST).alias(START), F.timestamp_micros(F.col(LAST) + self._gap).alias(END)]
+        self._output = Prepared([*ends, *key_columns(spec.keys), *(F.col(name) for name in spec.aggregates)])
+        state = self._rows(frame).schema if aggregation.keeps_rows else aggregation.state
+        self._table = KeyedTimeTable("sessions", state, partitioned_by=[KEY])
+        result = self._result(aggregation.partial(rows))
+        super().__init__({MAIN: result.schema, LATE: frame.schema}, [self._table])
 
     def state_definition(self) -> dict[str, str]:
-        assert self._aggregation is not None
         return {
             "sessions": f"a gap of {seconds(self._gap)} of {self._event_time}",
             "keys": typed(self._keys, self._key_types),
-            "aggregates": named_expressions(self._aggregates, self._aggregation.types),
+            "aggregates": named_expressions(self._spec.aggregates, self._aggregation.types),
         }
-
-    def on_start(self, ctx: OperatorContext) -> None:
-        self._table = ctx.table_manager.keyed_time_table("sessions", self.tables["sessions"], partitioned_by=[KEY])
-
-    @property
-    def counts_input(self) -> bool:
-        return self._aggregation is not None and not self._aggregation.keeps_rows
 
     # --- batches ---
 
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        assert self._table is not None
-        batch = frame.coalesce(1) if ctx.small_batch else frame
-        pieces, first = self._pieces(batch, ctx, note=ctx.counts_input)
-        horizon = None if ctx.watermark is None else ctx.watermark - self._gap
+    def process(self, batch: Batch, out: Collector) -> BatchStats:
+        frame = batch.frame.coalesce(1) if batch.small else batch.frame
+        pieces, first, stats = self._pieces(frame, out)
+        horizon = None if batch.watermark is None else batch.watermark - self._gap
         newest = pieces.max_time
         outside = (
             None
             if first is None or newest is None
-            else out_of_bounds(self._time, first, newest, since=horizon, until=ctx.latest_time())
+            else out_of_bounds(self._time, first, newest, since=horizon, until=batch.latest_time)
         )
         if outside is not None:
-            ctx.table_manager.release_later(pieces.hold())
-            late = frame.where(F.col(self._event_time).isNotNull() & outside)
-            ctx.late_rows += late.count()
-            if ctx.is_read(LATE):
-                ctx.emit(late, LATE)
-            pieces, _ = self._pieces(batch.where(F.col(self._event_time).isNotNull() & ~outside), ctx, note=False)
+            out.release_later(pieces.hold())
+            late = batch.frame.where(F.col(self._event_time).isNotNull() & outside)
+            stats = replace(stats, late_rows=late.count())
+            if out.is_read(LATE):
+                out.emit(late, LATE)
+            pieces, _, _ = self._pieces(frame.where(F.col(self._event_time).isNotNull() & ~outside), out)
         self._many = pieces.rows > SMALL_BATCH
         self._table.add(pieces)
         self._table.merge_small(self._joined, F.timestamp_micros(self._part(LAST)), gather=True)
+        return stats
 
-    def _pieces(self, frame: DataFrame, ctx: OperatorContext, *, note: bool) -> tuple[Run, int | None]:
-        """What a batch adds, and its first event time. Rows without a time are left out afterwards: to ``note`` how
-        many rows there are, they have to go through once."""
-        assert self._aggregation is not None
-        assert self._metrics is not None
+    def _pieces(self, frame: DataFrame, out: Collector) -> tuple[Run, int | None, BatchStats]:
+        """What a batch adds, its first event time, and what it had. Rows without a time are left out afterwards: to be
+        counted they have to go through once."""
+        stats = BatchStats()
         if self._aggregation.keeps_rows:
             held, seen = materialise(self._rows(frame).repartition(KEY), self._metrics)
         else:
             pieces = self._aggregation.partial(self._stretched(frame))
             held, seen = materialise(pieces.repartition(KEY) if self._many else pieces, self._metrics)
-            if note:
-                ctx.note_input(rows=int(seen["input"] or 0), newest=seen["max_time"])
+            stats = BatchStats(rows=int(seen["input"] or 0), newest=seen["max_time"])
             if seen["untimed"]:
-                ctx.table_manager.release_later(Run(held, rows=seen["rows"]).hold())
+                out.release_later(Run(held, rows=seen["rows"]).hold())
                 held, seen = materialise(held.where(F.col(NUMBER).isNotNull()), self._metrics)
-        return Run(held, rows=seen["rows"], min_time=seen["min_time"], max_time=seen["max_time"]), seen["first"]
+        run = Run(held, rows=seen["rows"], min_time=seen["min_time"], max_time=seen["max_time"])
+        return run, seen["first"], stats
 
     def _stretched(self, frame: DataFrame) -> DataFrame:
         """Rows with the stretch of time that they are from: those of one key and stretch are in one session."""
@@ -123,8 +144,7 @@ class SessionWindowOperator(Operator):
 
     # --- sessions ---
 
-    def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
-        assert self._table is not None
+    def on_watermark(self, watermark: int, before: int | None, out: Collector) -> None:
         # A row that comes the gap after the last one still belongs to the session, as in Spark.
         horizon = watermark - self._gap
         runs = list(self._table.runs)
@@ -137,9 +157,9 @@ class SessionWindowOperator(Operator):
         times = {"min_time": F.min(F.when(is_open, last)), "max_time": F.max(last)}
         held, seen = materialise(self._sessions(pieces), Metrics(counted | times))
         sessions = Run(held, rows=seen["rows"]).hold()
-        ctx.table_manager.release_later(sessions)
+        out.release_later(sessions)
         if seen["open"] < seen["rows"]:
-            ctx.emit(self._result(held.where(before(last, horizon))))
+            out.emit(self._result(held.where(older(last, horizon))))
         self._table.drop(runs)
         if seen["open"]:
             left = held.where(is_open)
@@ -150,7 +170,6 @@ class SessionWindowOperator(Operator):
 
     def _sessions(self, pieces: DataFrame) -> DataFrame:
         """One row for each session; where rows are kept, these, with their session's number and last event time."""
-        assert self._aggregation is not None
         numbered = self._numbered(pieces)
         if self._aggregation.keeps_rows:
             return numbered.withColumn(_OVER, F.max(LAST).over(Window.partitionBy(KEY, NUMBER)))
@@ -158,7 +177,6 @@ class SessionWindowOperator(Operator):
 
     def _joined(self, pieces: DataFrame) -> DataFrame:
         """Pieces that touch made one. Where rows are kept, they stay as they are."""
-        assert self._aggregation is not None
         return pieces if self._aggregation.keeps_rows else self._sessions(pieces)
 
     def _numbered(self, pieces: DataFrame) -> DataFrame:
@@ -174,32 +192,10 @@ class SessionWindowOperator(Operator):
         """Event time downstream is that of the sessions' ends: none comes any more that ended before."""
         return watermark
 
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        check_keys(frames[0], self._keys)
-        rows = self._stretched(frames[0])
-        spans = {FIRST: F.min(self._time), LAST: F.max(self._time)}
-        aggregation = Aggregation([KEY, NUMBER], self._aggregates | spans, rows, count_rows=True)
-        self._aggregation = aggregation
-        self.tables = {"sessions": self._rows(frames[0]).schema if aggregation.keeps_rows else aggregation.state}
-        self._key_types = frames[0].schema
-        first, last = self._part(FIRST), self._part(LAST)
-        metrics = {"rows": F.count(F.lit(1)), "min_time": F.min(last), "max_time": F.max(last), "first": F.min(first)}
-        if not aggregation.keeps_rows:
-            metrics |= {"input": F.sum(ROWS), "untimed": F.count(F.when(F.col(NUMBER).isNull(), 1))}
-        self._metrics = Metrics(metrics)
-        self._columns = Prepared([F.col(KEY), *aggregation.results()])
-        ends = [F.timestamp_micros(FIRST).alias(START), F.timestamp_micros(F.col(LAST) + self._gap).alias(END)]
-        self._output = Prepared([*ends, *key_columns(self._keys), *(F.col(name) for name in self._aggregates)])
-        return {MAIN: self._result(aggregation.partial(rows)), LATE: frames[0]}
-
     def _part(self, name: str) -> str:
         """The column that has a piece's first or last time: partials have names of their own."""
-        assert self._aggregation is not None
         return name if self._aggregation.keeps_rows else simple_part(name)
 
     def _result(self, sessions: DataFrame) -> DataFrame:
-        assert self._aggregation is not None
-        assert self._columns is not None
-        assert self._output is not None
         whole = self._aggregation.grouped(sessions) if self._aggregation.keeps_rows else sessions
         return self._output.select(self._columns.select(whole))

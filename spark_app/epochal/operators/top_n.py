@@ -3,17 +3,22 @@
 Rows that the given order leaves equal are ordered by their other columns, so that a restart chooses the same ones.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from epochal.operators.bounds import append_on_time, at_least, before
+from epochal.operators.bounds import append_on_time, at_least
+from epochal.operators.bounds import before as older
 from epochal.operators.definitions import expressions, typed
 from epochal.operators.keys import KEY, check_keys, check_new_columns, with_key
-from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.dataflow.operator import MAIN, Batch, BatchStats, BindContext, BoundOperator, Collector, Operator
 from epochal.runtime.spark.plan_metrics import micros
 from epochal.runtime.state.stored_types import check_storable, has_order
-from epochal.runtime.state.tables import KeyedTimeTable, union
+from epochal.runtime.state.tables import KeyedTimeTable
 
 RANK = "rank"
 _NEW = "__new"
@@ -37,62 +42,64 @@ class Ranking:
         return self.best(rows).drop(RANK)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TopNOperator(Operator):
     """Per event time and ``per`` columns, when the watermark has passed that event time. A row that is older than the
     watermark is late: it is counted and dropped."""
 
-    takes_changelog = False
+    takes_changelog: ClassVar[bool] = False
 
-    def __init__(self, *, event_time: str, n: int, order_by: list[Column], per: list[str]) -> None:
-        self._event_time = event_time
-        self._n = n
-        self._order_by = order_by
-        self._per = per
-        self._key_types = StructType()
-        self._ranking: Ranking | None = None
-        self._table: KeyedTimeTable | None = None
+    event_time: str
+    n: int
+    order_by: list[Column]
+    per: list[str]
+
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        frame = ctx.empty(inputs[0])
+        check_keys(frame, self.per)
+        check_new_columns(frame, [RANK])
+        return _TopN(self, frame)
+
+
+class _TopN(BoundOperator):
+    def __init__(self, spec: TopNOperator, frame: DataFrame) -> None:
+        self._spec = spec
+        self._key_types = frame.schema
+        keyed = self._keyed(frame)
+        self._ranking = Ranking(spec.n, spec.order_by, frame)
+        self._table = KeyedTimeTable("rows", keyed.schema, partitioned_by=[KEY])
+        super().__init__({MAIN: self._ranking.best(keyed).drop(KEY).schema}, [self._table])
 
     def state_definition(self) -> dict[str, str]:
+        spec = self._spec
         return {
-            "rows": f"the first {self._n}",
-            "keys": typed([self._event_time, *self._per], self._key_types),
-            "order": expressions(self._order_by),
+            "rows": f"the first {spec.n}",
+            "keys": typed([spec.event_time, *spec.per], self._key_types),
+            "order": expressions(spec.order_by),
         }
 
-    def on_start(self, ctx: OperatorContext) -> None:
-        self._table = ctx.table_manager.keyed_time_table("rows", self.tables["rows"], partitioned_by=[KEY])
-
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        assert self._table is not None
-        assert self._ranking is not None
-        time = F.col(self._event_time)
-        append_on_time(self._table, self._table.computed(self._ranking.kept(self._keyed(frame)), time), time, ctx)
+    def process(self, batch: Batch, out: Collector) -> BatchStats:
+        time = F.col(self._spec.event_time)
+        computed = self._table.computed(self._ranking.kept(self._keyed(batch.frame)), time)
+        _, stats = append_on_time(self._table, computed, time, batch)
         self._table.merge_small(self._ranking.kept, time)
+        return stats
 
-    def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
-        assert self._table is not None
-        assert self._ranking is not None
-        rows = self._table.read(since=ctx.watermark, until=watermark - 1)
+    def on_watermark(self, watermark: int, before: int | None, out: Collector) -> None:
+        rows = self._table.read(since=before, until=watermark - 1)
         if rows is not None:
-            time = micros(F.col(self._event_time))
-            over = before(time, watermark)
-            due = rows.where(over if ctx.watermark is None else over & at_least(time, ctx.watermark))
-            ctx.emit(self._ranking.best(due).drop(KEY))
+            time = micros(F.col(self._spec.event_time))
+            over = older(time, watermark)
+            due = rows.where(over if before is None else over & at_least(time, before))
+            out.emit(self._ranking.best(due).drop(KEY))
         self._table.expire(before=watermark)
 
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        check_keys(frames[0], self._per)
-        self.tables = {"rows": self._keyed(frames[0]).schema}
-        check_new_columns(frames[0], [RANK])
-        self._key_types = frames[0].schema
-        self._ranking = Ranking(self._n, self._order_by, frames[0])
-        return {MAIN: self._ranking.best(self._keyed(frames[0])).drop(KEY)}
-
     def _keyed(self, frame: DataFrame) -> DataFrame:
-        known = frame.where(F.col(self._event_time).isNotNull())
-        return with_key(known, [self._event_time, *self._per])
+        known = frame.where(F.col(self._spec.event_time).isNotNull())
+        return with_key(known, [self._spec.event_time, *self._spec.per])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunningTopNOperator(Operator):
     """Per keys over the whole stream. After a batch, each group that it changed comes out whole.
 
@@ -100,59 +107,55 @@ class RunningTopNOperator(Operator):
     merged.
     """
 
-    takes_changelog = False
+    takes_changelog: ClassVar[bool] = False
 
-    def __init__(self, *, n: int, order_by: list[Column], keys: list[str]) -> None:
-        self._n = n
-        self._order_by = order_by
-        self._keys = keys
-        self._key_types = StructType()
-        self._ranking: Ranking | None = None
-        self._table: KeyedTimeTable | None = None
+    n: int
+    order_by: list[Column]
+    keys: list[str]
+
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        frame = ctx.empty(inputs[0])
+        check_keys(frame, self.keys)
+        check_new_columns(frame, [RANK])
+        return _RunningTopN(self, frame)
+
+
+class _RunningTopN(BoundOperator):
+    def __init__(self, spec: RunningTopNOperator, frame: DataFrame) -> None:
+        self._spec = spec
+        self._key_types = frame.schema
+        keyed = with_key(frame, spec.keys)
+        self._ranking = Ranking(spec.n, spec.order_by, frame)
+        self._table = KeyedTimeTable("rows", keyed.schema, partitioned_by=[KEY])
+        super().__init__({MAIN: self._result(keyed).schema}, [self._table])
 
     def state_definition(self) -> dict[str, str]:
         return {
-            "rows": f"the first {self._n}",
-            "keys": typed(self._keys, self._key_types),
-            "order": expressions(self._order_by),
+            "rows": f"the first {self._spec.n}",
+            "keys": typed(self._spec.keys, self._key_types),
+            "order": expressions(self._spec.order_by),
         }
 
-    def on_start(self, ctx: OperatorContext) -> None:
-        self._table = ctx.table_manager.keyed_time_table("rows", self.tables["rows"], partitioned_by=[KEY])
-
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        assert self._table is not None
-        assert self._ranking is not None
-        batch = ctx.table_manager.for_this_batch(self._ranking.kept(with_key(frame, self._keys)))
-        if not batch.rows:
+    def process(self, batch: Batch, out: Collector) -> None:
+        came = out.for_this_batch(self._ranking.kept(with_key(batch.frame, self._spec.keys)))
+        if not came.rows:
             return
-        older = self._table.read()
-        if older is None:
-            ctx.emit(self._result(self._table.append(batch.frame).frame))
+        before = self._table.read()
+        if before is None:
+            out.emit(self._result(self._table.append(came.frame).frame))
             return
         # A row that is not among the first now never will be.
         both = (
-            _touched(older, batch.frame)
+            _touched(before, came.frame)
             .withColumn(_NEW, F.lit(False))
-            .unionByName(batch.frame.withColumn(_NEW, F.lit(True)))
+            .unionByName(came.frame.withColumn(_NEW, F.lit(True)))
         )
         added = self._table.append(self._ranking.kept(both).where(_NEW).drop(_NEW))
         if added.rows:
-            changed = union([_touched(older, added.frame), added.frame])
-            assert changed is not None
-            ctx.emit(self._result(changed))
+            out.emit(self._result(_touched(before, added.frame).unionByName(added.frame)))
             self._table.merge_small(self._ranking.kept)
 
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        check_keys(frames[0], self._keys)
-        self.tables = {"rows": with_key(frames[0], self._keys).schema}
-        check_new_columns(frames[0], [RANK])
-        self._key_types = frames[0].schema
-        self._ranking = Ranking(self._n, self._order_by, frames[0])
-        return {MAIN: self._result(with_key(frames[0], self._keys))}
-
     def _result(self, rows: DataFrame) -> DataFrame:
-        assert self._ranking is not None
         return self._ranking.best(rows).drop(KEY)
 
 

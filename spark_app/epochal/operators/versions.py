@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from epochal.operators.keys import KEY
-from epochal.runtime.state.tables import KeyedTimeTable, Run
+from epochal.runtime.state.tables import KeyedTimeTable, Run, latest
 
 VERSION = "version"
 """How often the key was written. No clock and no number of a batch is in it: that would be a new plan each time."""
@@ -27,7 +27,6 @@ class VersionTable:
 
     def __init__(self, table: KeyedTimeTable) -> None:
         self._table = table
-        self._last = max((run.max_time or 0 for run in table.runs), default=0)
 
     @property
     def runs(self) -> list[Run]:
@@ -39,8 +38,8 @@ class VersionTable:
 
     def add(self, state: DataFrame, *, rows: int, held: DataFrame, at: int) -> None:
         """Add versions that are a view of what Spark holds."""
-        self._last = max(at, self._last + 1)
-        self._table.add(Run(state, rows=rows, min_time=self._last, max_time=self._last, held=held))
+        time = max(at, (latest(self._table.runs) or 0) + 1)
+        self._table.add(Run(state, rows=rows, min_time=time, max_time=time, held=held))
 
     def merge(self, *, gone: Column) -> None:
         """Merge runs in tiers: only the newest version of a key stays, and none of one that is ``gone``, once it hides

@@ -1,5 +1,9 @@
 """Windowed join: rows of two streams with the same keys in the same window, when the window is over."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -16,10 +20,11 @@ from epochal.operators.keys import (
     without_nulls,
 )
 from epochal.operators.panes import END, PANE, START, Panes, after, pane_time
-from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.dataflow.operator import MAIN, Batch, BatchStats, BindContext, BoundOperator, Collector, Operator
 from epochal.runtime.state.tables import KeyedTimeTable, Run
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WindowJoinOperator(Operator):
     """Keeps the rows of both sides by pane and key, and joins those of a window once the watermark has passed its end.
 
@@ -27,19 +32,38 @@ class WindowJoinOperator(Operator):
     and goes to the port of its side.
     """
 
-    takes_changelog = False
+    takes_changelog: ClassVar[bool] = False
 
-    def __init__(
-        self, *, event_times: tuple[str, str], size: int, slide: int | None, keys: list[str], how: str
-    ) -> None:
-        self._event_times = event_times
-        self._panes = Panes(size, slide or size)
-        self._keys = keys
-        self._how = how
-        self._key_types = StructType()
+    event_times: tuple[str, str]
+    size: int
+    slide: int | None
+    keys: list[str]
+    how: str
+
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        left, right = ctx.empty(inputs[0]), ctx.empty(inputs[1])
+        for side in (left, right):
+            check_new_columns(side, (START, END))
+        check_sides(left, right, self.keys, names=("the left stream", "the right stream"))
+        return _WindowJoin(self, (left, right))
+
+
+class _WindowJoin(BoundOperator):
+    def __init__(self, spec: WindowJoinOperator, sides: tuple[DataFrame, DataFrame]) -> None:
+        self._event_times = spec.event_times
+        self._panes = Panes(spec.size, spec.slide or spec.size)
+        self._keys = spec.keys
+        self._how = spec.how
+        self._key_types = sides[0].schema
         self._pane_time = pane_time()
-        self._tables: list[KeyedTimeTable] = []
-        self._empty: list[DataFrame] = []
+        self._empty = [self._keyed(frame, side) for side, frame in enumerate(sides)]
+        self._tables = [
+            KeyedTimeTable(side, frame.schema, partitioned_by=[KEY])
+            for side, frame in zip(SIDES, self._empty, strict=True)
+        ]
+        late = dict(zip(LATE_SIDES, (side.schema for side in sides), strict=True))
+        joined = self._closed(self._empty[0], self._empty[1], range(0))
+        super().__init__({MAIN: joined.schema, **late}, self._tables)
 
     def state_definition(self) -> dict[str, str]:
         times = " and ".join(self._event_times)
@@ -49,57 +73,44 @@ class WindowJoinOperator(Operator):
             "how": self._how,
         }
 
-    def on_start(self, ctx: OperatorContext) -> None:
-        tables = ctx.table_manager
-        self._tables = [tables.keyed_time_table(side, self.tables[side], partitioned_by=[KEY]) for side in SIDES]
+    def prepare(self, batch: Batch) -> Run:
+        rows = self._keyed(batch.frame, batch.channel).repartition(KEY)
+        return self._tables[batch.channel].computed(rows, self._pane_time)
 
-    def prepare(self, frame: DataFrame, ctx: OperatorContext, channel: int, *, small: bool) -> Run:
-        return self._tables[channel].computed(self._keyed(frame, channel).repartition(KEY), self._pane_time)
-
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        assert ctx.prepared is not None
-        table = self._tables[channel]
-        added = table.add(ctx.prepared)
-        latest = ctx.latest_time()
+    def process(self, batch: Batch, out: Collector) -> BatchStats:
+        table, late, latest = self._tables[batch.channel], 0, batch.latest_time
+        added = table.add(batch.prepared or self.prepare(batch))
         if latest is not None and added.max_time is not None and added.max_time > latest:
             table.drop([added])
-            self._tell_late(added.frame.where(F.col(PANE) > latest), frame, channel, ctx)
+            late += self._tell_late(added.frame.where(F.col(PANE) > latest), batch, out)
             added = table.append(added.frame.where(F.col(PANE) <= latest), self._pane_time)
-        over = self._panes.last_over(ctx.watermark)
+        over = self._panes.last_over(batch.watermark)
         if over is not None and added.min_time is not None and added.min_time <= over:
             # They stay where they are: no window that they belong to is emitted again.
-            self._tell_late(added.frame.where(F.col(PANE) <= over), frame, channel, ctx)
+            late += self._tell_late(added.frame.where(F.col(PANE) <= over), batch, out)
         table.merge_small(lambda rows: rows if over is None else after(rows, over), self._pane_time)
+        return BatchStats(late_rows=late)
 
-    def _tell_late(self, late: DataFrame, frame: DataFrame, channel: int, ctx: OperatorContext) -> None:
-        ctx.late_rows += late.count()
-        if ctx.is_read(LATE_SIDES[channel]):
-            ctx.emit(as_they_came(late, self._keys, frame.columns), LATE_SIDES[channel])
+    def _tell_late(self, late: DataFrame, batch: Batch, out: Collector) -> int:
+        port = LATE_SIDES[batch.channel]
+        if out.is_read(port):
+            out.emit(as_they_came(late, self._keys, batch.frame.columns), port)
+        return late.count()
 
-    def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
-        ends = self._panes.due([run for table in self._tables for run in table.runs], watermark, ctx.watermark)
+    def on_watermark(self, watermark: int, before: int | None, out: Collector) -> None:
+        ends = self._panes.due([run for table in self._tables for run in table.runs], watermark, before)
         if ends:
             first, last = ends[0] - self._panes.size, ends[-1] - self._panes.length
             rows = [table.read(since=first, until=last) for table in self._tables]
             # A side without rows matters only if rows of the other one come out alone.
             left, right = (found if found is not None else self._empty[side] for side, found in enumerate(rows))
             if any(found is not None and (other is not None or outer) for found, other, outer in self._ways(rows)):
-                ctx.emit(self._closed(left, right, ends))
+                out.emit(self._closed(left, right, ends))
         for table in self._tables:
             table.expire(before=watermark - self._panes.size + 1)
 
     def output_watermark(self, watermark: int) -> int:
         return self._panes.next_start(watermark)
-
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        for frame in frames:
-            check_new_columns(frame, (START, END))
-        check_sides(frames[0], frames[1], self._keys, names=("the left stream", "the right stream"))
-        self._key_types = frames[0].schema
-        self._empty = [self._keyed(frame, side) for side, frame in enumerate(frames)]
-        self.tables = {side: frame.schema for side, frame in zip(SIDES, self._empty, strict=True)}
-        joined = self._closed(self._empty[0], self._empty[1], range(0))
-        return {MAIN: joined, **dict(zip(LATE_SIDES, frames, strict=True))}
 
     def _ways(self, rows: list[DataFrame | None]) -> list[tuple[DataFrame | None, DataFrame | None, bool]]:
         """Each side's rows, those of the other side, and whether the former come out without the latter."""

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ from epochal.protocol.control import (
     RefusalReason,
     SinkReport,
 )
-from epochal.protocol.documents import COMMITTED_TABLES, DamageRecord, GenerationRecord, Manifest, OperatorState
+from epochal.protocol.documents import COMMITTED_TABLES, DamageRecord, GenerationRecord, Manifest, OperatorState, Table
 from epochal.protocol.epochs import NO_EPOCH, Epoch
 from epochal.protocol.faults import exit_code
 from epochal.protocol.paths import JobPaths
@@ -45,10 +46,10 @@ from epochal.runtime.dataflow.checkpoint_attempt import now_micros
 from epochal.runtime.dataflow.definitions import definition_of, refusal, without_changed
 from epochal.runtime.dataflow.end_of_input import stored_end
 from epochal.runtime.dataflow.graph import Graph
-from epochal.runtime.dataflow.operator import JobRef, OperatorContext, SinkOperator
+from epochal.runtime.dataflow.operator import BoundOperator, BoundSink, JobRef, OperatorContext
 from epochal.runtime.dataflow.seen_files import SeenFiles
-from epochal.runtime.dataflow.source import SourceTask
-from epochal.runtime.dataflow.task import Edge, Task, known_watermark
+from epochal.runtime.dataflow.source import BoundSource, SourceTask
+from epochal.runtime.dataflow.task import Task, known_watermark
 from epochal.runtime.errors import DamagedStateError, PipelineError, WouldRepeatError
 from epochal.runtime.http.prometheus import DriverMetrics, Snapshot
 from epochal.runtime.http.reports import Reports
@@ -56,7 +57,6 @@ from epochal.runtime.spark.background import Background
 from epochal.runtime.spark.executors import await_executors
 from epochal.runtime.spark.progress_fs import list_by_name
 from epochal.runtime.state.persistence import Persistence, store_of
-from epochal.runtime.state.table_manager import TableManager
 from epochal.runtime.state.tables import check_replicas
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,6 @@ class Engine:
         self._report_problems: set[str] = set()
         self._tasks: dict[str, Task] = {}
         self._edges: list[tuple[str, str]] = []
-        self._job: JobRef | None = None
         self._checkpointer: Checkpointer | None = None
         self._background = Background()
         self._warming: threading.Thread | None = None
@@ -167,10 +166,10 @@ class Engine:
         """
         config = self.config
         # Step 1
-        schemas = graph.check(spark)
+        operators = graph.bind(spark)
         check_replicas(spark)
         if LIMIT not in config.spark_conf:
-            bound_batches(spark, (schema for ports in schemas.values() for schema in ports.values()))
+            bound_batches(spark, (schema for one in operators.values() for schema in one.outputs.values()))
         self._edges = graph.edges()
         # Step 2
         store = store_of(config.storage)
@@ -186,13 +185,13 @@ class Engine:
         newest = newest_epoch_number(store, self._paths, known=known)
         given_out = max(newest, config.restore.issued)
         name = f"{config.namespace}/{config.job}"
-        self._job = JobRef(name=name, generation=config.generation, newest_epoch=given_out)
+        job = JobRef(name=name, generation=config.generation, newest_epoch=given_out)
         # Step 3
         await_executors(spark)
         persistence = Persistence(spark, config.storage, self._paths, config.generation)
-        manifest = self._understood(graph, resolved.manifest) if isinstance(resolved, Found) else None
+        manifest = self._understood(operators, resolved.manifest) if isinstance(resolved, Found) else None
         try:
-            self._restore(spark, graph, persistence, manifest)
+            self._restore(spark, graph, operators, job, persistence, manifest)
             committer = Committer(
                 store=store,
                 paths=self._paths,
@@ -237,7 +236,7 @@ class Engine:
             self._warming.join()
         list_by_name(spark)
         for source in self._sources():
-            source.start(self._on_error, self.metrics.batch)
+            source.start()
         self._newest_number, self._restored = newest, manifest.epoch if manifest else NO_EPOCH
         self._checkpointer.running = True
         if not self._ended.is_set():
@@ -263,13 +262,27 @@ class Engine:
         self._skipped |= {str(skip.epoch): skip.why for skip in resolved.skipped}
         return resolved
 
-    def _restore(self, spark: SparkSession, graph: Graph, persistence: Persistence, manifest: Manifest | None) -> None:
+    def _restore(
+        self,
+        spark: SparkSession,
+        graph: Graph,
+        operators: Mapping[str, BoundOperator],
+        job: JobRef,
+        persistence: Persistence,
+        manifest: Manifest | None,
+    ) -> None:
         """Build the tasks and give them their state."""
-        self._build(spark, graph, persistence, manifest)
+        self._build(spark, graph, operators, job, manifest)
         self._check_stored_operators(manifest)
-        for task in self._started_tasks():
-            task.run_start()
-        self._check_stored_tables(epoch=manifest.epoch if manifest else NO_EPOCH)
+        epoch = manifest.epoch if manifest else NO_EPOCH
+        restore_run, load_run = persistence.restore_run(epoch), persistence.load_run(epoch)
+        started = self._started_tasks()
+        stored = {task.name: _tables(manifest, task.name) for task in started}
+        for task in started:
+            task.run_start(stored[task.name], restore_run=restore_run, load_run=load_run)
+        if not self.config.restore.allow_empty:
+            for task in started:
+                _check_unclaimed(task, stored[task.name], epoch)
 
     def _say(self, message: str) -> None:
         self._message = message
@@ -307,59 +320,49 @@ class Engine:
             repeat=restore.repeat,
         )
 
-    def _build(self, spark: SparkSession, graph: Graph, persistence: Persistence, manifest: Manifest | None) -> None:
+    def _build(
+        self,
+        spark: SparkSession,
+        graph: Graph,
+        operators: Mapping[str, BoundOperator],
+        job: JobRef,
+        manifest: Manifest | None,
+    ) -> None:
         tasks: dict[str, Task] = {}
-        epoch = manifest.epoch if manifest else NO_EPOCH
-        job = self._job
-        assert job is not None
-        states = manifest.operators if manifest else {}
         seen_files = SeenFiles(store_of(self.config.storage), self._paths, self.config.generation)
+        unbounded = any(node.source is not None and not node.source.bounded for node in graph.nodes.values())
         for node in graph.nodes.values():
-            state = states.get(node.name, OperatorState())
-            tables = TableManager(
-                node.name,
-                spark,
-                {} if state.position is not None else state.tables,  # a source's are not Spark's
-                restore_run=persistence.restore_run(epoch),
-                load_run=persistence.load_run(epoch),
-            )
-            context = OperatorContext(name=node.name, job=job, spark=spark, table_manager=tables)
+            state = OperatorState() if manifest is None else manifest.operators.get(node.name, OperatorState())
+            operator, watermark = operators[node.name], known_watermark(state.watermark)
+            context = OperatorContext(name=node.name, job=job, spark=spark)
+            ahead = graph.max_ahead(node.name)
             task: Task
-            if node.source is not None:
+            if isinstance(operator, BoundSource):
                 task = SourceTask(
-                    node.name, node.source, context, self._work_dir / "sources" / node.name, self._background
-                )
+                    node.name, operator, context, self._work_dir / "sources" / node.name, self._background,
+                    watermark=watermark, max_ahead=ahead, others_go_on=unbounded,
+                    on_error=self._on_error, on_batch_end=self.metrics.batch,
+                )  # fmt: skip
+                if state.position is not None:
+                    conf = {key: spark.conf.get(key) or "" for key in TAKEN_OVER}
+                    task.restore(state.position, conf, seen_files.restored(state))
             else:
-                assert node.operator is not None
-                task = Task(node.name, node.kind, node.operator, context, len(node.inputs))
+                inputs = [tasks[source.node].output_watermark() for source in node.inputs]
+                task = Task(node.name, node.kind, operator, context, inputs, watermark=watermark, max_ahead=ahead)
             for number, source in enumerate(node.inputs):
-                upstream = tasks[source.node]
-                upstream.downstream.append(Edge(source.port, task, number))
-                upstream.context.ports_read.add(source.port)
+                tasks[source.node].connect(source.port, task, number)
             tasks[node.name] = task
-            inputs = [tasks[source.node].output_watermark() for source in node.inputs]
-            task.restore_watermark(known_watermark(state.watermark), inputs)
-            if isinstance(task, SourceTask) and state.position is not None:
-                conf = {key: spark.conf.get(key) or "" for key in TAKEN_OVER}
-                task.restore(state.position, conf, seen_files.restored(state))
-        bounded = [node.source.bounded for node in graph.nodes.values() if node.source is not None]
-        for task in tasks.values():
-            if isinstance(task, SourceTask):
-                task.others_go_on = not all(bounded)
-            task.context.max_ahead = graph.max_ahead(task.name)
         # In one go: the control server asks at any time, and must not see half of them.
         self._tasks = tasks
 
-    def _understood(self, graph: Graph, manifest: Manifest) -> Manifest:
+    def _understood(self, operators: Mapping[str, BoundOperator], manifest: Manifest) -> Manifest:
         """The manifest, if its state means to the operators what it meant when it was written."""
         if self._only_commits:
             return manifest
-        definitions = {
-            node.name: definition_of(node.operator) for node in graph.nodes.values() if node.operator is not None
-        }
+        definitions = {name: definition_of(operator) for name, operator in operators.items()}
         if self.config.restore.allow_empty:
             return without_changed(manifest, definitions)
-        if why := refusal(manifest, definitions) or stored_end(manifest, graph):
+        if why := refusal(manifest, definitions) or stored_end(manifest, operators):
             raise PipelineError(why)
         return manifest
 
@@ -370,7 +373,7 @@ class Engine:
     def _started_tasks(self) -> list[Task]:
         """Whoever only commits needs no state but that of its sinks."""
         tasks = self._tasks.values()
-        return [task for task in tasks if not self._only_commits or isinstance(task.operator, SinkOperator)]
+        return [task for task in tasks if not self._only_commits or task.is_sink]
 
     def _check_stored_operators(self, manifest: Manifest | None) -> None:
         """State that nobody would restore is state lost: renaming an operator must not do that by accident."""
@@ -392,19 +395,6 @@ class Engine:
                 f"epoch {manifest.epoch} has state of {lost}, which the pipeline does not have any more: "
                 "keep the operators' names, or set allowEmptyStart to drop that state"
             )
-
-    def _check_stored_tables(self, epoch: Epoch) -> None:
-        """The same of tables: an operator that became another one has other state."""
-        if self.config.restore.allow_empty:
-            return
-        for task in self._started_tasks():
-            name = task.name
-            if unclaimed := task.context.table_manager.unclaimed():
-                tables = ", ".join(map(repr, unclaimed))
-                raise PipelineError(
-                    f"epoch {epoch} has state of operator {name!r} in table {tables}, which it does not use any more: "
-                    "give the changed operator another name, or set allowEmptyStart to drop that state"
-                )
 
     def _on_error(self, error: BaseException) -> None:
         self._end(exit_code(error), DriverPhase.FAILED, str(error))
@@ -456,7 +446,7 @@ class Engine:
 
     def status(self) -> DriverStatus:
         sources, reports = self._sources(), Reports(self._report_problems)
-        sinks = [task for task in self._tasks.values() if task.context.pending is not None]
+        sinks = {task.name: task.operator for task in self._tasks.values() if isinstance(task.operator, BoundSink)}
         return DriverStatus(
             namespace=self.config.namespace,
             job=self.config.job,
@@ -469,7 +459,7 @@ class Engine:
             finished=bool(sources) and all(source.finished for source in sources),
             ending=self._ending,
             sources=reports.each({source.name: source.report for source in sources}),
-            sinks=reports.each({sink.name: functools.partial(_sink_report, sink) for sink in sinks}),
+            sinks=reports.each({name: functools.partial(_sink_report, name, sink) for name, sink in sinks.items()}),
             late_rows=reports.of("late rows", lambda: sum(self._late_rows().values()), 0),
             state_bytes=reports.of("state", lambda: sum(self._state_bytes().values()), 0),
             checkpoint=None if self._checkpointer is None else self._checkpointer.newest_report(),
@@ -493,9 +483,24 @@ class Engine:
         return {} if last is None else {name: state.bytes() for name, state in last.operators.items() if state.tables}
 
     def _late_rows(self) -> dict[str, int]:
-        return {name: task.context.late_rows for name, task in self._tasks.items() if task.inputs}
+        return {name: task.late_rows for name, task in self._tasks.items() if task.inputs}
 
 
-def _sink_report(sink: Task) -> SinkReport:
-    assert sink.context.pending is not None
-    return SinkReport(name=sink.name, rows_committed=sink.context.pending.rows_committed)
+def _sink_report(name: str, sink: BoundSink) -> SinkReport:
+    return SinkReport(name=name, rows_committed=sink.pending.rows_committed)
+
+
+def _tables(manifest: Manifest | None, operator: str) -> Mapping[str, Table]:
+    """An operator's tables in a manifest. A source's are not Spark's."""
+    state = None if manifest is None else manifest.operators.get(operator)
+    return {} if state is None or state.position is not None else state.tables
+
+
+def _check_unclaimed(task: Task, stored: Mapping[str, Table], epoch: Epoch) -> None:
+    """An operator that became another one has other state."""
+    if unclaimed := task.tables.unclaimed(stored):
+        tables = ", ".join(map(repr, unclaimed))
+        raise PipelineError(
+            f"epoch {epoch} has state of operator {task.name!r} in table {tables}, which it does not use any more: "
+            "give the changed operator another name, or set allowEmptyStart to drop that state"
+        )

@@ -249,7 +249,7 @@ class Checkpointer:
         return self._seen_files.write(
             before,
             task.files_read(source, after=last_seen(before, source), until=until),
-            age=task.longest_age,
+            age=task.bound.longest_age,
             operator=task.name,
             source=source,
             epoch=run.barrier.epoch,
@@ -322,7 +322,7 @@ class Checkpointer:
                     self.last = manifest
             published = manifest.objects()
             for task in self._tasks.values():
-                task.context.table_manager.forget_unpublished(manifest.epoch, published)
+                task.tables.forget_unpublished(manifest.epoch, published)
             # Step 2
             self._committer.commit(manifest, held=_pending(run), on_sink=run.finished_commit, on_wait=run.waits)
         except Exception as error:

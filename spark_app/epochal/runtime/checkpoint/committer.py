@@ -3,15 +3,13 @@
 import functools
 from collections.abc import Callable, Mapping
 
-from pyspark.sql.types import StructType
-
 from epochal.protocol.documents import AT_END, COMMITTED_TABLES, PENDING, CommitRecord, Manifest
 from epochal.protocol.epochs import Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import record_commit
 from epochal.protocol.store import Store
 from epochal.runtime.checkpoint.patience import Patience
-from epochal.runtime.dataflow.operator import COMMIT_PATIENCE, SinkOperator
+from epochal.runtime.dataflow.operator import COMMIT_PATIENCE, BoundSink
 from epochal.runtime.dataflow.task import Task
 from epochal.runtime.errors import DamagedStateError, OperatorError, PipelineError
 from epochal.runtime.state.persistence import Persistence
@@ -58,7 +56,7 @@ class Committer:
         """
         # Step 1
         for name, task in self._tasks.items():
-            if isinstance(task.operator, SinkOperator):
+            if isinstance(task.operator, BoundSink):
                 runs = None if held is None else held.get(name, [])
                 self._commit_sink(task, task.operator, manifest, runs, on_wait=on_wait)
                 on_sink(name)
@@ -82,10 +80,10 @@ class Committer:
             state = manifest.operators.get(name)
             if not (state and AT_END in state.tables and state.tables[AT_END].runs):
                 continue
-            if isinstance(task.operator, SinkOperator) and task.operator.can_take_back:
+            if isinstance(task.operator, BoundSink) and task.operator.sink.can_take_back:
                 # Step 1
                 try:
-                    task.operator.take_back(manifest.epoch - 1, task.context)
+                    task.operator.sink.take_back(manifest.epoch - 1, task.context)
                 except PipelineError:
                     raise  # refused with words: no restart mends that
                 except Exception as error:
@@ -96,14 +94,14 @@ class Committer:
     def _commit_sink(
         self,
         task: Task,
-        sink: SinkOperator,
+        bound: BoundSink,
         manifest: Manifest,
         held: list[Run] | None,
         *,
         tables: tuple[str, ...] = COMMITTED_TABLES,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
-        state = manifest.operators.get(task.name)
+        sink, state = bound.sink, manifest.operators.get(task.name)
         if state is None:
             return  # the sink is new: the epoch knows nothing of it
         # As the manifest has them: a commit that is made again after a crash knows no others.
@@ -112,8 +110,7 @@ class Committer:
         read: list[Run] = []
         try:
             if held is None and sink.needs_frame:
-                kinds = sink.tables.get(PENDING, StructType())
-                declared = functools.partial(with_types_of, schema=kinds)
+                declared = functools.partial(with_types_of, schema=bound.rows)
                 read = [self._persistence.read(run, manifest.epoch, declared=declared).hold() for run in stored]
             frame = union(run.frame for run in held or read) if sink.needs_frame else None
             objects = [part.object for part in parts]
@@ -132,5 +129,4 @@ class Committer:
         finally:
             for run in read:
                 run.release()
-        assert task.context.pending is not None
-        task.context.pending.committed(held or [], sum(part.rows for part in parts))
+        bound.pending.committed(held or [], sum(part.rows for part in parts))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from epochal.protocol.going_back import plan, refusal
 from epochal.protocol.resolve import LeftBehind
 from epochal.runtime.dataflow.graph import Graph
-from epochal.runtime.dataflow.operator import SinkOperator
+from epochal.runtime.dataflow.operator import BoundSink, SinkOperator
 from epochal.runtime.dataflow.task import Task
 from epochal.runtime.errors import OperatorError, OutsideError, PipelineError, WouldRepeatError
 
@@ -36,7 +36,7 @@ def take_back(
     3. Each sink that can removes what is newer than the restored epoch.
     """
     # Step 1
-    sinks = {task.name: task.operator for task in tasks.values() if isinstance(task.operator, SinkOperator)}
+    sinks = {task.name: task.operator.sink for task in tasks.values() if isinstance(task.operator, BoundSink)}
     can = {name: _why_not(sink) for name, sink in sinks.items()}
     no_more = {name: why for name, why in can.items() if could.get(name) is None}
     if not repeat and (why := refusal(left, no_more)):

@@ -6,7 +6,7 @@ import msgspec
 import pyspark
 
 from epochal.protocol.documents import Manifest, OperatorState
-from epochal.runtime.dataflow.operator import EXPRESSIONS, Operator
+from epochal.runtime.dataflow.operator import EXPRESSIONS, BoundOperator
 
 SPARK = "spark"
 """The part of a definition that names the version of Spark whose words the others are in."""
@@ -16,7 +16,7 @@ Definitions = Mapping[str, Mapping[str, str] | None]
 """By operator."""
 
 
-def definition_of(operator: Operator) -> dict[str, str] | None:
+def definition_of(operator: BoundOperator) -> dict[str, str] | None:
     """What an operator's state means, and which Spark has said it; None if it does not tell."""
     told = operator.state_definition()
     return {**told, SPARK: pyspark.__version__} if told else None

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from epochal.runtime.state.stored_types import stored_type
-from epochal.runtime.state.table_manager import TableManager
 from epochal.runtime.state.tables import KeyedTimeTable, Run, union
 
 AHEAD = "ahead"
@@ -31,19 +30,18 @@ logger = logging.getLogger(__name__)
 class Ahead:
     """How many rows of each digest the sink has ahead of time."""
 
-    def __init__(self, sink: str, tables: TableManager) -> None:
-        self._sink = sink
-        self._table = tables.keyed_time_table(AHEAD)
+    def __init__(self) -> None:
+        self.table = KeyedTimeTable(AHEAD)
 
     @property
     def nothing(self) -> bool:
-        return not self._table.runs
+        return not self.table.runs
 
     def add(self, runs: list[Run]) -> None:
         """The sink has these rows."""
         rows = union(run.frame for run in runs)
         if rows is not None:
-            self._put([*(run.frame for run in self._table.runs), _counted(_digested(rows))])
+            self._put([*(run.frame for run in self.table.runs), _counted(_digested(rows))])
 
     def settle(self, pending: KeyedTimeTable) -> None:
         """Take out of ``pending`` what the sink has already; from now on it is not ahead of time any more."""
@@ -55,8 +53,8 @@ class Ahead:
         self._leave_out(pending, rows, ahead)
         self._put([ahead.join(came, _DIGEST, "left").select(_DIGEST, left.alias(_ROWS)).where(F.col(_ROWS) > 0)])
 
-    def leave_out_of(self, at_end: KeyedTimeTable) -> None:
-        """Take out of what comes at another end what the sink has already: it stays ahead of time."""
+    def leave_out_of(self, at_end: KeyedTimeTable, sink: str) -> None:
+        """Take out of what comes at another end what the ``sink`` has already: it stays ahead of time."""
         ahead, rows = self._read(), _rows_of(at_end)
         if ahead is None:
             return
@@ -66,7 +64,7 @@ class Ahead:
             logger.warning(
                 "Sink %s: %s rows that it was given when all sources had ended came in another form now that there is "
                 "more input; it has both",
-                self._sink,
+                sink,
                 total - again,
             )
 
@@ -82,15 +80,15 @@ class Ahead:
         return before - run.rows
 
     def _read(self) -> DataFrame | None:
-        frame = union(run.frame for run in self._table.runs)
+        frame = union(run.frame for run in self.table.runs)
         return None if frame is None else frame.groupBy(_DIGEST).agg(F.sum(_ROWS).alias(_ROWS))
 
     def _put(self, frames: list[DataFrame]) -> None:
         frame = union(frames)
         assert frame is not None
         run = Run.materialise(frame)
-        self._table.clear()
-        self._table.add(run)
+        self.table.clear()
+        self.table.add(run)
 
 
 def _rows_of(table: KeyedTimeTable) -> DataFrame | None:

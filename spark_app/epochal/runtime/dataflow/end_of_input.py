@@ -12,23 +12,23 @@ Once begun, part 2 is done to its end, also if the epoch fails meanwhile. The ne
 """
 
 import threading
+from collections.abc import Mapping
 
 from epochal.protocol.documents import Manifest
 from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
-from epochal.runtime.dataflow.graph import Graph
-from epochal.runtime.dataflow.operator import Operator, SinkOperator
+from epochal.runtime.dataflow.operator import BoundOperator, BoundSink
 from epochal.runtime.dataflow.source import SourceTask
 from epochal.runtime.dataflow.task import MAX_WATERMARK, Task
 from epochal.runtime.state.table_manager import Snapshot
 
 
-def stored_end(manifest: Manifest, graph: Graph) -> str | None:
+def stored_end(manifest: Manifest, operators: Mapping[str, BoundOperator]) -> str | None:
     """Why a job cannot go on after this epoch, if a release before 0.2 wrote it when the input had ended: that release
     closed what was open and stored the rest, so what came next would find no partner and no open window."""
     closed = [
         name
         for name, state in manifest.operators.items()
-        if state.watermark is not None and state.watermark >= MAX_WATERMARK and _closes(graph, name)
+        if state.watermark is not None and state.watermark >= MAX_WATERMARK and _closes(operators.get(name))
     ]
     if not closed:
         return None
@@ -39,12 +39,9 @@ def stored_end(manifest: Manifest, graph: Graph) -> str | None:
     )
 
 
-def _closes(graph: Graph, name: str) -> bool:
+def _closes(operator: BoundOperator | None) -> bool:
     """Whether an operator lets state go when the watermark passes."""
-    node = graph.nodes.get(name)
-    if node is None or node.operator is None or isinstance(node.operator, SinkOperator):
-        return False
-    return type(node.operator).on_watermark is not Operator.on_watermark
+    return operator is not None and type(operator).on_watermark is not BoundOperator.on_watermark
 
 
 class End:
@@ -80,11 +77,11 @@ class End:
         for source in self._sources():
             source.hold_for_end()
         for name, task in self._tasks.items():
-            if task.context.pending is not None:
-                task.context.pending.end()
+            if isinstance(task.operator, BoundSink):
+                task.operator.pending.end()
             else:
-                frozen = None if run.parts[name].skipped else task.context.table_manager.checkpoint()
-                self._before[name] = (frozen, task.context.watermark)
+                frozen = None if run.parts[name].skipped else task.tables.checkpoint()
+                self._before[name] = (frozen, task.watermark)
         self.has_come = True
         for source in self._sources():
             source.close_all()

@@ -1,14 +1,13 @@
 """The graph of a job as it was described, checked before anything starts."""
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from epochal.protocol.documents import PENDING
 from epochal.protocol.paths import check_label
-from epochal.runtime.dataflow.operator import MAIN, ROW_KIND, Operator, SinkOperator
+from epochal.runtime.dataflow.operator import MAIN, ROW_KIND, BindContext, BoundOperator, Operator, SinkOperator
 from epochal.runtime.dataflow.sink_contract import check_sink
 from epochal.runtime.dataflow.source import SourceSpec
 from epochal.runtime.errors import OperatorError, PipelineError, UnavailableError, summarize_error, undescribed
@@ -16,9 +15,6 @@ from epochal.runtime.state.stored_types import check_storable
 
 SINK = "sink"
 """The kind of nodes that end a stream."""
-
-OutputSchemas = dict[str, StructType]
-"""A node's output schema by port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +25,20 @@ class Input:
     port: str = MAIN
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Node:
-    """One operator as described. ``schema_of`` says what comes out, given empty frames of what goes in; a wrong column
-    shows there, long before the first row."""
+    """One source or operator as described."""
 
     name: str
     kind: str
     inputs: tuple[Input, ...]
-    operator: Operator | None = None
-    source: SourceSpec | None = None
+    operator: Operator
     keeps_time: bool = False
     """Whether the event time of what comes out is that of what goes in."""
-    schema_of: Callable[[list[DataFrame]], dict[str, DataFrame]] = lambda frames: {MAIN: frames[0]}
+
+    @property
+    def source(self) -> SourceSpec | None:
+        return self.operator if isinstance(self.operator, SourceSpec) else None
 
 
 @dataclass(slots=True)
@@ -72,7 +69,7 @@ class Graph:
     def _check_operator(self, node: Node) -> None:
         """An operator's own state and a sink's rows belong to one node, and to the runtime."""
         for other in self.nodes.values():
-            if node.operator is not None and other.operator is node.operator:
+            if other.operator is node.operator:
                 raise PipelineError(
                     f"operators {other.name!r} and {node.name!r} are the same object: make one for each"
                 )
@@ -82,15 +79,15 @@ class Graph:
             except PipelineError as error:
                 raise PipelineError(f"operator {node.name!r}: {error}") from error
 
-    def check(self, spark: SparkSession) -> dict[str, OutputSchemas]:
-        """See that the graph can work. Returns each node's schemas."""
+    def bind(self, spark: SparkSession) -> dict[str, BoundOperator]:
+        """See that the graph can work, and make what does. A wrong column shows here, long before the first row."""
         if not self.nodes:
             raise PipelineError("the pipeline is empty: add a source and a sink")
         self._check_ends()
-        schemas: dict[str, OutputSchemas] = {}
+        bound: dict[str, BoundOperator] = {}
         for node in self.nodes.values():
-            schemas[node.name] = self._check_node(spark, node, schemas)
-        return schemas
+            bound[node.name] = self._bind_node(node, BindContext(name=node.name, spark=spark), bound)
+        return bound
 
     def _check_ends(self) -> None:
         if not any(node.source for node in self.nodes.values()):
@@ -102,16 +99,10 @@ class Graph:
                     f"operator {node.name!r} leads nowhere: connect it to a sink (for example .to_parquet) or remove it"
                 )
 
-    def _check_node(self, spark: SparkSession, node: Node, schemas: dict[str, OutputSchemas]) -> OutputSchemas:
+    def _bind_node(self, node: Node, ctx: BindContext, bound: Mapping[str, BoundOperator]) -> BoundOperator:
         try:
-            if node.source is not None:
-                return {MAIN: node.source.read().schema}
-            frames = [spark.createDataFrame([], schemas[source.node][source.port]) for source in node.inputs]
-            if node.operator is not None and not node.operator.takes_changelog:
-                _refuse_changelog(frames)
-            outputs = {port: frame.schema for port, frame in node.schema_of(frames).items()}
-            _check_tables(node, frames)
-            return outputs
+            inputs = [bound[source.node].outputs[source.port] for source in node.inputs]
+            return _bind_operator(node.operator, inputs, ctx)
         except PipelineError as error:
             raise PipelineError(f"operator {node.name!r}: {error}") from error
         except UnavailableError as error:
@@ -142,16 +133,24 @@ class Graph:
         return [(source.node, node.name) for node in self.nodes.values() for source in node.inputs]
 
 
-def _check_tables(node: Node, frames: list[DataFrame]) -> None:
-    """What cannot be stored is told now, and not by the first checkpoint."""
-    if isinstance(node.operator, SinkOperator):
-        node.operator.tables = {PENDING: frames[0].schema}
-    for schema in node.operator.tables.values() if node.operator is not None else ():
-        check_storable(schema)
+def _bind_operator(operator: Operator, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+    if not operator.takes_changelog:
+        _refuse_changelog(inputs)
+    bound = operator.bind(inputs, ctx)
+    if not isinstance(bound, BoundOperator):
+        raise PipelineError(f"bind must return a BoundOperator, not {type(bound).__name__}")
+    names = [table.name for table in bound.tables]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise PipelineError(f"it has two tables named {twice[0]!r}: state is kept by name")
+    # What cannot be stored is told now, and not by the first checkpoint.
+    for table in bound.tables:
+        if table.schema is not None:
+            check_storable(table.schema)
+    return bound
 
 
-def _refuse_changelog(frames: list[DataFrame]) -> None:
-    if any(ROW_KIND in frame.columns for frame in frames):
+def _refuse_changelog(inputs: Sequence[StructType]) -> None:
+    if any(ROW_KIND in rows.names for rows in inputs):
         raise PipelineError(
             f"the input is a changelog (it has a column {ROW_KIND!r}), and only aggregate can take rows back: "
             "aggregate it first, or rename that column if it means something else"

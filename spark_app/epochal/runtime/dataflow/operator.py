@@ -1,17 +1,22 @@
-"""What an operator is: the contract that the built-in ones and those of users share."""
+"""What an operator is: the contract that the built-in ones and those of users share.
 
-import time
-from collections.abc import Callable, Mapping
+An :class:`Operator` describes: it never changes, and says what it needs in its constructor. Once the columns of its
+inputs are known, :meth:`Operator.bind` makes the :class:`BoundOperator` that does the work, with its tables.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import final
+from typing import ClassVar, final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.runtime.dataflow.pending import PendingRows
-from epochal.runtime.state.table_manager import TableManager
+from epochal.runtime.spark.plan_metrics import Metrics
+from epochal.runtime.state.table_manager import StateTable
 from epochal.runtime.state.tables import Run
 
 MAIN = "main"
@@ -34,79 +39,110 @@ class JobRef:
     """The highest epoch number that the job had given out when this generation began."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindContext:
+    """What is known while the graph is checked."""
+
+    name: str
+    """The operator's, for log lines and the names of files."""
+    spark: SparkSession
+
+    def empty(self, schema: StructType) -> DataFrame:
+        """A frame with these columns and no rows: what is made of it shows what will come, and whether it can."""
+        return self.spark.createDataFrame([], schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
-    """What an operator may use. It belongs to one operator and is valid only inside that operator's methods."""
+    """Where an operator runs."""
 
-    def __init__(self, *, name: str, job: JobRef, spark: SparkSession, table_manager: TableManager) -> None:
-        self.name = name
-        self.job = job
-        self.spark = spark
-        self.table_manager = table_manager
-        self.watermark: int | None = None
-        self.late_rows = 0
-        self.max_ahead: int | None = None
-        """How far ahead of the clock event times may be (microseconds)."""
-        self.ports_read: set[str] = set()
-        self.small_batch = False
-        """Whether few rows are expected: then one task is faster than several that exchange rows."""
-        self.counts_input = False
-        """Whether the source relies on :meth:`note_input`."""
-        self.noted: dict[str, int | None] | None = None
-        self.batch_run: Run | None = None
-        """The run that the batch's rows are a plain view of, if they are: there is nothing to compute."""
-        self.prepared: Run | None = None
-        """What :meth:`Operator.prepare` has made of the batch."""
-        self.later: Callable[[Callable[[], None]], None] | None = None
-        """Takes a job that need not be done within the batch, if there may be such: a frame then is of state only."""
-        self.pending: PendingRows | None = None
-        """What a sink has not committed yet."""
-        self._send: Callable[[DataFrame, str, Run | None], None] | None = None
+    name: str
+    job: JobRef
+    spark: SparkSession
 
-    def latest_time(self) -> int | None:
-        """Rows with later event times are too far ahead of the clock: they are left out like those that are late. One
-        of them would make all that follows late otherwise."""
-        return None if self.max_ahead is None else time.time_ns() // 1000 + self.max_ahead
 
-    def is_read(self, port: str) -> bool:
-        """Whether anything is downstream of this output: work for nobody can be left out."""
-        return port in self.ports_read
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Rows that have come, and what is known of them."""
 
+    frame: DataFrame
+    channel: int = 0
+    """The input that they came on; 0 is the stream that the operator was applied to."""
+    watermark: int | None = None
+    """The operator's, in microseconds, when the batch has its turn."""
+    latest_time: int | None = None
+    """Rows with later event times are too far ahead of the clock: leave them out like those that are late. One of them
+    would make all that follows late otherwise."""
+    small: bool = False
+    """Whether few rows are expected: then one task is faster than several that exchange rows."""
+    counting: bool = False
+    """Whether the source relies on :attr:`BatchStats.rows`: only if :attr:`BoundOperator.counts_input`."""
+    run: Run | None = None
+    """The run that the rows are a plain view of, if they are: there is nothing to compute."""
+    prepared: Run | None = None
+    """What :meth:`BoundOperator.prepare` has made of the rows, if there was time for it."""
+    of_state: bool = False
+    """Whether the rows were made of state, because a watermark has come: they can be computed later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStats:
+    """What became of a batch."""
+
+    late_rows: int = 0
+    """Rows that were left out because their event time was over, or too far ahead."""
+    rows: int | None = None
+    """How many rows came, if the batch was to be counted."""
+    newest: int | None = None
+    """Their newest event time, if the batch was to be counted."""
+
+
+class Collector(ABC):
+    """Takes what an operator gives, while one of its methods runs."""
+
+    @abstractmethod
     def emit(self, frame: DataFrame, port: str = MAIN, *, of: Run | None = None) -> None:
         """Send rows downstream. ``port`` names a side output. ``of``: the run, held already, that the rows are columns
         of and nothing else."""
-        if self._send is None:
-            raise RuntimeError(f"operator {self.name!r} emits outside of process, on_watermark and handle_checkpoint")
-        self._send(frame, port, of)
 
-    def note_input(self, *, rows: int, newest: int | None) -> None:
-        """Tell how many rows a batch had, and their newest event time. See :attr:`Operator.counts_input`."""
-        self.noted = {"rows": rows, "newest": newest}
+    @abstractmethod
+    def is_read(self, port: str) -> bool:
+        """Whether anything is downstream of this output: work for nobody can be left out."""
+
+    @abstractmethod
+    def for_this_batch(self, frame: DataFrame, metrics: Metrics | None = None) -> Run:
+        """Rows that a batch needs more than once: computed now, and let go when the batch is done, unless there are
+        views of them. ``metrics`` are those of :func:`epochal.runtime.state.tables.run_metrics`, if times matter."""
+
+    @abstractmethod
+    def release_later(self, run: Run) -> None:
+        """Let a run go when the batch is done: what was sent downstream may be lazy, and read it."""
+
+    @abstractmethod
+    def later(self, job: Callable[[], None]) -> None:
+        """Do a job in the background, that the batch need not wait for."""
 
 
-class Operator:
-    """One node of the graph. Override what you need; all but :meth:`prepare` is called by one thread at a time.
+class BoundOperator:
+    """One node of the graph at work. Override what you need; all but :meth:`prepare` is called by one thread at a time.
 
-    Keep state only in the tables of ``ctx.table_manager``, or move it there in :meth:`handle_checkpoint`: an attribute
-    is gone after a restart. Tables are asked for in :meth:`on_start`, by name.
+    Keep state only in ``tables``, or move it there in :meth:`handle_checkpoint`: an attribute is gone after a restart.
     """
 
-    tables: Mapping[str, StructType] = MappingProxyType({})
-    """What each table holds, by name: set in ``schema_of``, once the input is known, and given to the table manager. It
-    is checked before anything runs whether all of it can be stored."""
+    counts_input = False
+    """Whether it can tell its source, by :class:`BatchStats` and if :attr:`Batch.counting` is set, what a batch had.
+    Counting each row on its way costs as much as decoding it; who groups rows anyway learns it for nothing."""
 
-    takes_changelog = True
-    """Whether rows that take others back may come. Who counts each row as one more cannot take them."""
-
-    @property
-    def counts_input(self) -> bool:
-        """Whether it can tell its source, by ``ctx.note_input`` and if ``ctx.counts_input`` is set, what a batch had.
-        Counting each row on its way costs as much as decoding it; who groups rows anyway learns it for nothing."""
-        return False
+    def __init__(self, outputs: Mapping[str, StructType], tables: Sequence[StateTable] = ()) -> None:
+        """``outputs``: the columns that leave by each port. ``tables``: all state, restored before :meth:`on_start`. It
+        is checked before anything runs whether what they hold can be stored."""
+        self.outputs = MappingProxyType(dict(outputs))
+        self.tables = tuple(tables)
 
     def state_definition(self) -> dict[str, str]:
         """What the state in its tables means, part by part: keys, sizes, functions. It stands in the manifest, and a
-        driver whose operator says something else is refused that state. Empty: any state will do. Called after the
-        graph is checked. Parts named in :data:`EXPRESSIONS` are in the words of Spark."""
+        driver whose operator says something else is refused that state. Empty: any state will do. Parts named in
+        :data:`EXPRESSIONS` are in the words of Spark."""
         return {}
 
     def on_start(self, ctx: OperatorContext) -> None:
@@ -117,26 +153,28 @@ class Operator:
         to be processed."""
         return None
 
-    def prepare(self, frame: DataFrame, ctx: OperatorContext, channel: int, *, small: bool) -> Run | None:
-        """Compute what can be without state: it is ``ctx.prepared`` in :meth:`process`. The only method that is called
-        by several threads at a time, one for each input. ``small``: few rows are expected."""
+    def prepare(self, batch: Batch) -> Run | None:
+        """Compute what can be without state: it is ``batch.prepared`` in :meth:`process`. The only method that is
+        called by several threads at a time, one for each input; the batch has no watermark yet."""
         return None
 
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        """Take one micro-batch that came on input ``channel`` (0 is the stream that the operator was applied to)."""
-        ctx.emit(frame)
+    def process(self, batch: Batch, out: Collector) -> BatchStats | None:
+        """Take one micro-batch. None: there is nothing to tell of it."""
+        out.emit(batch.frame)
+        return None
 
-    def on_watermark(self, watermark: int, ctx: OperatorContext) -> None:
-        """No row with an event time before ``watermark`` (microseconds) is expected any more. It only grows."""
+    def on_watermark(self, watermark: int, before: int | None, out: Collector) -> None:
+        """No row with an event time before ``watermark`` (microseconds) is expected any more. It only grows;
+        ``before`` is what it was."""
 
-    def on_tick(self, ctx: OperatorContext) -> None:
+    def on_tick(self, watermark: int | None, out: Collector) -> None:
         """Called about once a second between batches, and while there are none: for what goes by the clock."""
 
     def output_watermark(self, watermark: int) -> int:
         """The watermark that downstream may rely on, given this operator's own."""
         return watermark
 
-    def handle_checkpoint(self, barrier: CheckpointBarrier, ctx: OperatorContext) -> bool:
+    def handle_checkpoint(self, barrier: CheckpointBarrier, ctx: OperatorContext, out: Collector) -> bool:
         """Called when the barrier has arrived on all inputs, before state is persisted: flush what is held elsewhere.
 
         False skips this checkpoint: the epoch then carries this operator's tables of the last epoch that had them.
@@ -144,12 +182,24 @@ class Operator:
         return True
 
 
+class Operator(ABC):
+    """One node of the graph as described. It never changes: what does is in what it is bound to."""
+
+    takes_changelog: ClassVar[bool] = True
+    """Whether rows that take others back may come. Who counts each row as one more cannot take them."""
+
+    @abstractmethod
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        """What it becomes, given the columns of its inputs. Called before anything runs: what cannot work is told here.
+        Called again, it gives another one with tables of its own."""
+
+
 class SinkOperator(Operator):
     """An operator that makes rows visible outside, once per epoch. Implement :meth:`commit`; the rest is the runtime's.
 
-    The runtime holds the rows in ``ctx.pending``, whose table is part of every epoch. Once the epoch is published it
-    calls :meth:`commit`, and calls it again after a crash: so it must be idempotent by epoch. A graph with a sink that
-    does not fit is refused before anything runs (:mod:`epochal.runtime.dataflow.sink_contract`).
+    The runtime holds the rows (:class:`BoundSink`) in a table that is part of every epoch. Once the epoch is published
+    it calls :meth:`commit`, and calls it again after a crash: so it must be idempotent by epoch. A graph with a sink
+    that does not fit is refused before anything runs (:mod:`epochal.runtime.dataflow.sink_contract`).
     """
 
     # --- what a sink implements ---
@@ -193,19 +243,28 @@ class SinkOperator(Operator):
     # --- what is the runtime's ---
 
     @final
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> "BoundSink":
+        self.schema_of([ctx.empty(inputs[0])])
+        return BoundSink(self, inputs[0])
+
+
+class BoundSink(BoundOperator):
+    """Holds a sink's rows until their epoch is published."""
+
+    def __init__(self, sink: SinkOperator, rows: StructType) -> None:
+        self.sink = sink
+        self.rows = rows
+        """The columns that come."""
+        self.pending = PendingRows(rows, may_pack=not sink.needs_frame, takes_back=sink.can_take_back)
+        super().__init__({}, self.pending.tables)
+
     def on_start(self, ctx: OperatorContext) -> None:
-        ctx.pending = PendingRows(
-            ctx.name, ctx.table_manager, may_pack=not self.needs_frame, takes_back=self.can_take_back
-        )
-        self.open(ctx)
+        self.pending.start()
+        self.sink.open(ctx)
 
-    @final
-    def process(self, frame: DataFrame, ctx: OperatorContext, channel: int) -> None:
-        assert ctx.pending is not None
-        ctx.pending.add(self.encode(frame), ctx.batch_run, ctx.later)
+    def process(self, batch: Batch, out: Collector) -> None:
+        self.pending.add(self.sink.encode(batch.frame), batch.run, out.later if batch.of_state else None)
 
-    @final
-    def handle_checkpoint(self, barrier: CheckpointBarrier, ctx: OperatorContext) -> bool:
-        assert ctx.pending is not None
-        ctx.pending.settle()
+    def handle_checkpoint(self, barrier: CheckpointBarrier, ctx: OperatorContext, out: Collector) -> bool:
+        self.pending.settle(ctx.name)
         return True

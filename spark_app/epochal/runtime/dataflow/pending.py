@@ -1,16 +1,17 @@
 """What a sink has not committed yet: rows wait in a table until their epoch is published."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from epochal.protocol.documents import AT_END, PENDING
 from epochal.runtime.dataflow.early_output import Ahead
 from epochal.runtime.spark.plan_metrics import Metrics
 from epochal.runtime.state.parquet_run import MANY, packed_run
-from epochal.runtime.state.table_manager import TableManager
-from epochal.runtime.state.tables import ComingRun, Run, run_metrics
+from epochal.runtime.state.table_manager import StateTable
+from epochal.runtime.state.tables import ComingRun, KeyedTimeTable, Run, run_metrics
 
 
 class PendingRows:
@@ -25,16 +26,13 @@ class PendingRows:
     The runtime makes one for every sink, so there is no sink without it.
     """
 
-    def __init__(self, sink: str, tables: TableManager, *, may_pack: bool, takes_back: bool) -> None:
+    def __init__(self, schema: StructType, *, may_pack: bool, takes_back: bool) -> None:
         """``may_pack``: nobody reads the rows as a frame, so they may wait as Parquet files. ``takes_back``: the sink
         has taken back what a restored epoch gave it because of an end."""
         # What a restored epoch has pending is committed from its objects when it is restored.
-        self._table = tables.keyed_time_table(PENDING, restore=False)
-        self._at_end = tables.keyed_time_table(AT_END, restore=not takes_back)
-        self._table.dropped_together = self._at_end.dropped_together = True
-        self._ahead = Ahead(sink, tables)
-        self._ahead.add(self._at_end.runs)
-        self._at_end.clear()
+        self._table = KeyedTimeTable(PENDING, schema, restored=False, dropped_together=True)
+        self._at_end = KeyedTimeTable(AT_END, restored=not takes_back, dropped_together=True)
+        self._ahead = Ahead()
         self._ended = self._settled = False
         self.rows_committed = 0
         self._may_pack = may_pack
@@ -42,6 +40,15 @@ class PendingRows:
         self._metrics: Metrics | None = None
         self._many = False
         self._lock = threading.Lock()
+
+    @property
+    def tables(self) -> Sequence[StateTable]:
+        return self._table, self._at_end, self._ahead.table
+
+    def start(self) -> None:
+        """What a restored epoch gave the sink because of an end, the sink has ahead of time."""
+        self._ahead.add(self._at_end.runs)
+        self._at_end.clear()
 
     @property
     def runs(self) -> list[Run]:
@@ -83,13 +90,13 @@ class PendingRows:
             self._done.update(run.number for run in runs)
             self.rows_committed += rows
 
-    def settle(self) -> None:
-        """Before an epoch: leave out what is committed already."""
+    def settle(self, sink: str) -> None:
+        """Before an epoch: leave out what is committed already. ``sink`` is named in log lines."""
         self._forget_committed()
         if not self._ahead.nothing and not self._settled:
             self._ahead.settle(self._table)
             if self._ended:
-                self._ahead.leave_out_of(self._at_end)
+                self._ahead.leave_out_of(self._at_end, sink)
         # Nothing comes after an end. An epoch that is made once more has the same rows.
         self._settled = self._ended
 

@@ -3,19 +3,14 @@
 import inspect
 from typing import Any
 
-from epochal.runtime.dataflow.operator import Operator, SinkOperator
+from epochal.runtime.dataflow.operator import BoundOperator, SinkOperator
 from epochal.runtime.errors import PipelineError
 
 _HOOKS = {"open": ("ctx",), "encode": ("frame",), "commit": ("epoch", "frame", "objects", "ctx")}
 """The methods that a sink may implement, and what they are called with."""
 _TAKING_BACK = {"take_back": ("after", "ctx")}
-_SETTINGS = ("needs_frame", "commit_patience", "can_take_back", "why_not_taken_back", "takes_changelog")
-_RUNTIMES = tuple(
-    name
-    for name in {**vars(Operator), **vars(SinkOperator)}
-    if not name.startswith("_") and name not in (*_HOOKS, *_TAKING_BACK, *_SETTINGS, "schema_of", "tables")
-)
-"""The methods of an operator that are no sink's to change: by them the runtime holds the rows."""
+_RUNTIMES = ("bind", *(name for name in vars(BoundOperator) if not name.startswith("_")))
+"""The methods of an operator that are no sink's to have: by them the runtime holds the rows."""
 
 
 def check_sink(sink: object) -> None:
@@ -29,7 +24,7 @@ def check_sink(sink: object) -> None:
     if type(sink).commit is SinkOperator.commit:
         raise PipelineError(f"{kind} has no method commit(self, epoch, frame, objects, ctx): implement it")
     for name in _RUNTIMES:
-        if name in vars(sink) or inspect.getattr_static(type(sink), name) is not _inherited(name):
+        if name in vars(sink) or inspect.getattr_static(type(sink), name, None) is not _inherited(name):
             raise PipelineError(
                 f"{kind} has a {name} of its own, which would go around what holds a sink's rows until they are "
                 "committed: put what starts it into open(self, ctx), what changes rows into encode(self, frame), and "
@@ -59,7 +54,7 @@ def check_called(function: Any, called: str, *arguments: str) -> None:
 
 
 def _inherited(name: str) -> object:
-    return inspect.getattr_static(SinkOperator, name)
+    return inspect.getattr_static(SinkOperator, name, None)
 
 
 def _told(value: object) -> str:

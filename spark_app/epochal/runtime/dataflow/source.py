@@ -9,7 +9,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import SourceReport
 from epochal.protocol.documents import SourcePosition
 from epochal.runtime.dataflow import source_log
 from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
-from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext
+from epochal.runtime.dataflow.operator import MAIN, BindContext, BoundOperator, Operator, OperatorContext
 from epochal.runtime.dataflow.partitions import (
     NUMBER,
     TOPIC,
@@ -37,7 +38,7 @@ from epochal.runtime.dataflow.partitions import (
 from epochal.runtime.dataflow.seen_files import COMPACT_INTERVAL, longest_age, read_log, write_log
 from epochal.runtime.dataflow.task import MAX_WATERMARK, BatchScope, Task
 from epochal.runtime.durations import to_micros
-from epochal.runtime.errors import JobStoppingError, OperatorError
+from epochal.runtime.errors import JobStoppingError, OperatorError, PipelineError
 from epochal.runtime.spark.background import Background
 from epochal.runtime.spark.plan_metrics import Metrics, Observed, micros
 from epochal.runtime.spark.progress_fs import local_uri
@@ -56,7 +57,7 @@ SMOOTHING = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSpec:
+class SourceSpec(Operator):
     """What a source reads, and how its event time goes. Times are microseconds."""
 
     read: Callable[[], DataFrame]
@@ -67,22 +68,73 @@ class SourceSpec:
     trigger: dict[str, Any]
     bounded: bool = False
 
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> "BoundSource":
+        frame = self.read()
+        if not frame.isStreaming:
+            raise PipelineError("a source must read a stream: use spark.readStream")
+        age, marked = longest_age(frame), None if self.event_time is None else with_partition(ctx.name, frame)
+        if self.event_time is None or marked is None:
+            return BoundSource(self, frame, frame.schema, longest_age=age)
+        partitions = Partitions(self.event_time, idle_after=self.idle_after, bounded=self.bounded)
+        return BoundSource(self, marked, frame.schema, longest_age=age, partitions=partitions)
+
+
+class BoundSource(BoundOperator):
+    """What Spark is to read."""
+
+    def __init__(
+        self,
+        spec: SourceSpec,
+        frame: DataFrame,
+        schema: StructType,
+        *,
+        longest_age: int | None = None,
+        partitions: Partitions | None = None,
+    ) -> None:
+        """``longest_age``: see :func:`epochal.runtime.dataflow.seen_files.longest_age`. ``partitions``: of a
+        source that reads from Kafka; then ``frame`` has the partition of each row, beside ``schema``."""
+        super().__init__({MAIN: schema})
+        self.spec = spec
+        self.frame = frame
+        self.longest_age = longest_age
+        self.partitions = partitions
+
+    @functools.cached_property
+    def metrics(self) -> Metrics:
+        """Of a batch."""
+        metrics = {"rows": F.count(F.lit(1))}
+        if self.spec.event_time is not None:
+            metrics["newest"] = F.max(micros(F.col(self.spec.event_time)))
+        return Metrics(metrics)
+
 
 class SourceTask(Task):
     """The runtime of one source."""
 
     def __init__(
-        self, name: str, spec: SourceSpec, context: OperatorContext, directory: Path, background: Background
+        self,
+        name: str,
+        bound: BoundSource,
+        context: OperatorContext,
+        directory: Path,
+        background: Background,
+        *,
+        watermark: int | None = None,
+        max_ahead: int | None = None,
+        others_go_on: bool = False,
+        on_error: Callable[[BaseException], None] = lambda _: None,
+        on_batch_end: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
-        super().__init__(name, "source", Operator(), context, inputs=0)
-        self.spec = spec
+        """``others_go_on``: the job has sources that never end. ``on_batch_end`` is given this source's name and how
+        many seconds the batch took."""
+        super().__init__(name, "source", bound, context, watermark=watermark, max_ahead=max_ahead)
+        self.bound = bound
+        self.spec = bound.spec
         self.batch = -1
         self.position: SourcePosition | None = None
         self.query: StreamingQuery | None = None
         self.finished = False
         self.pauses: list[float] = []
-        self.longest_age: int | None = None
-        """Milliseconds; see :func:`epochal.runtime.dataflow.seen_files.longest_age`."""
         self._directory = directory
         self._background = background
         self._lock = threading.Lock()
@@ -92,11 +144,9 @@ class SourceTask(Task):
         self._last: EpochRun | None = None
         """The epoch after which the job stops."""
         self._closed = False
-        self.others_go_on = False
-        """Whether the job has sources that never end."""
+        self._others_go_on = others_go_on
         self._max_time: int | None = None
-        self._partitions: Partitions | None = None
-        """Of a source that reads from Kafka."""
+        self._partitions = bound.partitions
         self._looked = 0.0
         """When Spark saw what there is to read for this batch."""
         self._ends: dict[Partition, int] = {}
@@ -108,8 +158,8 @@ class SourceTask(Task):
         self._last_batch: int | None = None
         self._rate = 0.0
         self._batch_seconds = 0.0
-        self._on_error: Callable[[BaseException], None] = lambda _: None
-        self._on_batch_end: Callable[[str, float], None] = lambda *_: None
+        self._on_error = on_error
+        self._on_batch_end = on_batch_end
 
     # --- starting ---
 
@@ -120,39 +170,23 @@ class SourceTask(Task):
         for source, files in seen.items():
             write_log(self._notes(source), files, until=position.seen[source], interval=interval)
         self.batch = position.batch
-        watermark = self.context.watermark
-        self._max_time = None if watermark is None else watermark + self.spec.delay
+        self._max_time = None if self.watermark is None else self.watermark + self.spec.delay
 
-    def start(self, on_error: Callable[[BaseException], None], on_batch_end: Callable[[str, float], None]) -> None:
-        """``on_batch_end`` is given this source's name and how many seconds the batch took."""
-        self._on_error, self._on_batch_end = on_error, on_batch_end
-        frame = self.spec.read()
-        if not frame.isStreaming:
-            raise OperatorError(self.name, ValueError("a source must read a stream: use spark.readStream"))
-        self.longest_age = longest_age(frame)
-        frame = self._by_partition(frame)
-        self.query = (
+    def start(self) -> None:
+        frame = self.bound.frame
+        query = (
             frame.writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", local_uri(frame.sparkSession, self._directory))
             .queryName(self.name)
             .trigger(**self.spec.trigger)
             .start()
         )
-        threading.Thread(target=self._watch, name=f"watch-{self.name}", daemon=True).start()
+        self.query = query
+        threading.Thread(target=self._watch, args=(query,), name=f"watch-{self.name}", daemon=True).start()
 
-    def _by_partition(self, frame: DataFrame) -> DataFrame:
-        """The frame with the partition of each row, if it has partitions with times of their own."""
-        spec = self.spec
-        marked = None if spec.event_time is None else with_partition(self.name, frame)
-        if spec.event_time is None or marked is None:
-            return frame
-        self._partitions = Partitions(spec.event_time, idle_after=spec.idle_after, bounded=spec.bounded)
-        return marked
-
-    def _watch(self) -> None:
-        assert self.query is not None
+    def _watch(self, query: StreamingQuery) -> None:
         try:
-            self.query.awaitTermination()
+            query.awaitTermination()
         except Exception as error:
             if not self._stopping:
                 self._on_error(error if isinstance(error, OperatorError) else OperatorError(self.name, error))
@@ -166,7 +200,7 @@ class SourceTask(Task):
         try:
             self._give_way_to_barrier()
             with self._lock, self.scope() as scope:
-                if self.others_go_on:
+                if self._others_go_on:
                     self._is_idle = True
                     self.forward_watermark(scope, idle=True)
                 self.finished = True
@@ -254,13 +288,15 @@ class SourceTask(Task):
 
     def _send_counted(self, scope: BatchScope, frame: DataFrame) -> dict[str, Any]:
         """Send a batch. Returns how many rows it had, and their newest event time."""
+        metrics = self.bound.metrics
         if self._counted_downstream:
-            self._send(scope, frame, MAIN)
-            assert scope.noted is not None
-            return self._believed(frame, self._metrics, dict(scope.noted))
-        observed = Observed(frame, self._metrics)
-        self._send(scope, observed.frame, MAIN)
-        return self._believed(frame, self._metrics, observed.get())
+            [told] = self.send(scope, frame, MAIN, counting=True)
+            if told.rows is None:  # it can, and has not
+                return self._believed(frame, metrics, metrics.computed(frame))
+            return self._believed(frame, metrics, {"rows": told.rows, "newest": told.newest})
+        observed = Observed(frame, metrics)
+        self.send(scope, observed.frame, MAIN)
+        return self._believed(frame, metrics, observed.get())
 
     def _send_by_partition(self, scope: BatchScope, frame: DataFrame, partitions: Partitions) -> dict[str, Any]:
         """The same; the newest time is the one that all partitions have come to."""
@@ -269,11 +305,11 @@ class SourceTask(Task):
         if partitions.many:
             held = Run.materialise(frame)
             scope.dropped.append(held)
-            self._send(scope, held.frame.drop(TOPIC, NUMBER), MAIN)
-            rows, times = held.rows, partitions.grouped(held.frame, self.context.latest_time())
+            self.send(scope, held.frame.drop(TOPIC, NUMBER), MAIN)
+            rows, times = held.rows, partitions.grouped(held.frame, self.latest_time())
         else:
             observed = Observed(frame, partitions.metrics)
-            self._send(scope, observed.frame.drop(TOPIC, NUMBER), MAIN)
+            self.send(scope, observed.frame.drop(TOPIC, NUMBER), MAIN)
             seen = self._believed(frame, partitions.metrics, observed.get())
             rows, times = seen["rows"], partitions.times(seen)
         partitions.note(times, time.monotonic())
@@ -282,17 +318,16 @@ class SourceTask(Task):
     def _believed(self, frame: DataFrame, metrics: Metrics, seen: dict[str, Any]) -> dict[str, Any]:
         """What a batch had, with the newest event times that count. A job of its own only if there are rows too far
         ahead of the clock."""
-        latest = self.context.latest_time()
+        latest, event_time = self.latest_time(), self.spec.event_time
         times = [value for name, value in seen.items() if name != "rows" and value is not None]
-        if latest is None or not times or max(times) <= latest:
+        if event_time is None or latest is None or not times or max(times) <= latest:
             return seen
-        assert self.spec.event_time is not None
-        return metrics.computed(frame.where(micros(F.col(self.spec.event_time)) <= latest)) | {"rows": seen["rows"]}
+        return metrics.computed(frame.where(micros(F.col(event_time)) <= latest)) | {"rows": seen["rows"]}
 
     def _follow(self, scope: BatchScope) -> None:
         """Let the watermark follow the newest time. Also without one, others wait for a source that brings rows."""
         if self._max_time is not None:
-            self.context.watermark = max(self._max_time - self.spec.delay, self.context.watermark or -(2**62))
+            self.watermark = max(self._max_time - self.spec.delay, self.watermark or -(2**62))
         self.forward_watermark(scope)
 
     def _unread(self) -> set[Partition] | None:
@@ -304,20 +339,10 @@ class SourceTask(Task):
         return {one for one, offset in offsets(latest).items() if offset > self._ends.get(one, -1)}
 
     @functools.cached_property
-    def _metrics(self) -> Metrics:
-        metrics = {"rows": F.count(F.lit(1))}
-        if self.spec.event_time is not None:
-            metrics["newest"] = F.max(micros(F.col(self.spec.event_time)))
-        return Metrics(metrics)
-
-    @functools.cached_property
     def _counted_downstream(self) -> bool:
         """Whether the only operator that reads from this source tells what a batch had."""
         readers = [edge.task for edge in self.downstream]
-        if len(readers) != 1 or not readers[0].operator.counts_input:
-            return False
-        readers[0].context.counts_input = True
-        return True
+        return len(readers) == 1 and readers[0].operator.counts_input
 
     def _is_small(self, frame: DataFrame) -> bool:
         """Whether the batch is likely to be small: the last one was, and Spark reads it by a few tasks."""
@@ -421,14 +446,13 @@ class SourceTask(Task):
 
     def report(self) -> SourceReport:
         lag = None if self._max_time is None else max(0.0, time.time() - self._max_time / 1e6)
-        watermark = self.context.watermark
         return SourceReport(
             name=self.name,
             batch=self.batch,
             rows=self._rows,
             rows_per_second=round(self._rate, 1),
             batch_seconds=round(self._batch_seconds, 3),
-            watermark=None if self.finished else watermark,
+            watermark=None if self.finished else self.watermark,
             lag=None if lag is None else round(lag, 1),
             idle=self._is_idle,
             finished=self.finished,

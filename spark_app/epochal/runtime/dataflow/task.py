@@ -7,8 +7,9 @@ in the direction of the graph only, so they cannot form a circle.
 
 import functools
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from py4j.protocol import Py4JError
@@ -16,12 +17,22 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from epochal.protocol.barrier import CheckpointBarrier
+from epochal.protocol.documents import Table
 from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
 from epochal.runtime.dataflow.definitions import definition_of
-from epochal.runtime.dataflow.operator import MAIN, Operator, OperatorContext, SinkOperator
+from epochal.runtime.dataflow.operator import (
+    MAIN,
+    Batch,
+    BatchStats,
+    BoundOperator,
+    BoundSink,
+    Collector,
+    OperatorContext,
+)
 from epochal.runtime.errors import DamagedStateError, JobStoppingError, OperatorError, PipelineError, lost_state
 from epochal.runtime.spark.background import Background
 from epochal.runtime.spark.plan_metrics import Metrics
+from epochal.runtime.state.table_manager import LoadRun, RestoreRun, TableManager
 from epochal.runtime.state.tables import Run, run_metrics
 
 _T = TypeVar("_T")
@@ -36,7 +47,7 @@ def known_watermark(stored: int | None) -> int | None:
     return None if stored is not None and stored >= MAX_WATERMARK else stored
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BatchScope:
     """One batch (or watermark, or barrier) on its way through the graph: what tables drop is released when it has
     arrived, because rows sent downstream are lazy and may still read it."""
@@ -51,10 +62,12 @@ class BatchScope:
     """Whether nobody waits for it any more: then Spark's jobs fail because they were told to end."""
     small: bool = False
     """Whether few rows are expected."""
-    noted: dict[str, int | None] | None = None
-    """What an operator told of the source's batch, if that was left to it."""
-    closing: bool = False
+    of_state: bool = False
     """Whether what is sent was made of state, because a watermark has come, and not of the batch's rows."""
+
+    def made_of_state(self) -> "BatchScope":
+        """The same batch on its way, as far as what is sent from here on is made of state."""
+        return replace(self, of_state=True)
 
     def culprit(self, operator: str, error: Exception) -> str:
         """Whose fault an error in ``operator`` is. Rows are lazy: a function that fails does so where its rows are
@@ -105,15 +118,31 @@ class Edge:
 class Task:
     """The runtime of one operator."""
 
-    def __init__(self, name: str, kind: str, operator: Operator, context: OperatorContext, inputs: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        operator: BoundOperator,
+        context: OperatorContext,
+        inputs: Sequence[int | None] = (),
+        *,
+        watermark: int | None = None,
+        max_ahead: int | None = None,
+    ) -> None:
+        """``inputs`` and ``watermark``: the watermarks of its inputs and its own, as restored. ``max_ahead``: how far
+        ahead of the clock event times may be (microseconds)."""
         self.name = name
         self.kind = kind
         self.operator = operator
         self.context = context
-        self.inputs = inputs
+        self.inputs = len(inputs)
+        self.watermark = watermark
+        self.late_rows = 0
         self.downstream: list[Edge] = []
-        self._watermarks: list[int | None] = [None] * inputs
-        self._idle = [False] * inputs
+        self.tables = TableManager(name, context.spark, operator.tables)
+        self._max_ahead = max_ahead
+        self._watermarks = list(inputs)
+        self._idle = [False] * len(inputs)
         self._told_idle = False
         self._delivered: set[int] = set()
         self._epoch_run: EpochRun | None = None
@@ -124,66 +153,80 @@ class Task:
         """What its state means, for the manifest."""
         return definition_of(self.operator)
 
-    def run_start(self) -> None:
+    def connect(self, port: str, task: "Task", channel: int) -> None:
+        """Let what leaves on ``port`` arrive at another task."""
+        self.downstream.append(Edge(port, task, channel))
+
+    def run_start(self, stored: Mapping[str, Table], *, restore_run: RestoreRun, load_run: LoadRun) -> None:
+        """Restore the tables, and let the operator begin."""
         try:
+            self.tables.restore(stored, restore_run=restore_run, load_run=load_run)
             self.operator.on_start(self.context)
         except (DamagedStateError, PipelineError):
             raise
         except Exception as error:
             raise OperatorError(self.name, error) from error
-        for run in self.context.table_manager.take_dropped():
+        for run in self.tables.take_dropped():
             run.release()
+
+    def latest_time(self) -> int | None:
+        """Rows with later event times are too far ahead of the clock."""
+        return None if self._max_ahead is None else time.time_ns() // 1000 + self._max_ahead
 
     # --- batches ---
 
-    def receive(self, frame: DataFrame, channel: int, scope: BatchScope, of: Run | None = None) -> None:
+    def receive(
+        self, frame: DataFrame, channel: int, scope: BatchScope, of: Run | None = None, *, counting: bool = False
+    ) -> BatchStats:
         """Batches of several inputs are prepared side by side; then each has its turn. Preparing needs no state, so it
         may also be done while the input is blocked."""
         passed = self.operator.passed(frame)
         if passed is not None:
             with self._free:
                 self._wait_for_turn(channel)
-            self._send(scope, passed, MAIN)
-            return
-        prepared = self._blaming(scope, lambda: self.operator.prepare(frame, self.context, channel, small=scope.small))
+            self.send(scope, passed, MAIN)
+            return BatchStats()
+        batch = Batch(
+            frame=frame, channel=channel, small=scope.small, counting=counting, run=of, of_state=scope.of_state
+        )
+        prepared = self._blaming(scope, lambda: self.operator.prepare(batch))
         with self._free:
             self._wait_for_turn(channel)
-            self.context.batch_run, self.context.prepared = of, prepared
-            self._run(scope, lambda: self.operator.process(frame, self.context, channel))
+            turn = replace(batch, watermark=self.watermark, latest_time=self.latest_time(), prepared=prepared)
+            stats = self._run(scope, lambda out: self.operator.process(turn, out)) or BatchStats()
+            self.late_rows += stats.late_rows
+            return stats
 
     @functools.cached_property
-    def _run_metrics(self) -> Metrics:
+    def run_metrics(self) -> Metrics:
         return run_metrics()
 
     def _wait_for_turn(self, channel: int) -> None:
         while channel in self._delivered:
             self._free.wait()
 
-    def _send(self, scope: BatchScope, frame: DataFrame, port: str, of: Run | None = None) -> None:
+    def send(
+        self, scope: BatchScope, frame: DataFrame, port: str, of: Run | None = None, *, counting: bool = False
+    ) -> list[BatchStats]:
+        """Send rows on. Returns what those who read them tell."""
         edges = [edge for edge in self.downstream if edge.port == port]
         scope.emitted.append((self.name, frame))
         if len(edges) > 1 and of is None:
             # Each branch would compute these rows again.
-            run = Run.materialise(frame, self._run_metrics).hold()
+            run = Run.materialise(frame, self.run_metrics).hold()
             scope.dropped.append(run)
             frame = run.frame
-        for edge in edges:
-            edge.task.receive(frame, edge.channel, scope, of)
+        return [edge.task.receive(frame, edge.channel, scope, of, counting=counting) for edge in edges]
 
-    def _run(self, scope: BatchScope, call: Callable[[], None]) -> None:
-        """Call the operator, with its context able to emit."""
-        context = self.context
-        context._send = lambda frame, port, of: self._send(scope, frame, port, of)
-        context.small_batch = scope.small
-        context.later = (lambda job: scope.later(self.name, job)) if scope.closing else None
+    def _run(self, scope: BatchScope, call: Callable[[Collector], _T]) -> _T:
+        """Call the operator, with something to emit to."""
+        out = _TaskCollector(self, scope)
         try:
-            self._blaming(scope, call)
+            return self._blaming(scope, lambda: call(out))
         finally:
-            context._send = context.later = context.prepared = None
-            if context.noted is not None:
-                scope.noted, context.noted = context.noted, None
+            out.close()
             # Rows sent downstream may still be lazy, and read what was dropped: it goes when the batch is done.
-            scope.dropped.extend(context.table_manager.take_dropped())
+            scope.dropped.extend(self.tables.take_dropped())
 
     def _blaming(self, scope: BatchScope, call: Callable[[], _T]) -> _T:
         """Call the operator; errors carry its name."""
@@ -211,26 +254,21 @@ class Task:
                 self._told_idle = not self._told_idle
                 self.forward_watermark(scope, idle=self._told_idle)
 
-    def restore_watermark(self, watermark: int | None, inputs: list[int | None]) -> None:
-        self.context.watermark = watermark
-        self._watermarks = list(inputs)
-
     def _advance(self, scope: BatchScope) -> None:
         active = [mark for mark, idle in zip(self._watermarks, self._idle, strict=True) if not idle]
         known = [mark for mark in active if mark is not None]
         if not active or len(known) < len(active):
             return
         watermark = min(known)
-        if self.context.watermark is not None and watermark <= self.context.watermark:
+        before = self.watermark
+        if before is not None and watermark <= before:
             return
-        before, scope.closing = scope.closing, True
-        self._run(scope, lambda: self.operator.on_watermark(watermark, self.context))
-        scope.closing = before
-        self.context.watermark = watermark
+        self._run(scope.made_of_state(), lambda out: self.operator.on_watermark(watermark, before, out))
+        self.watermark = watermark
         self.forward_watermark(scope)
 
     def output_watermark(self) -> int | None:
-        watermark = self.context.watermark
+        watermark = self.watermark
         if watermark is None or watermark >= MAX_WATERMARK:
             return watermark
         return self.operator.output_watermark(watermark)
@@ -244,7 +282,7 @@ class Task:
     def receive_tick(self, channel: int, scope: BatchScope) -> None:
         with self._free:
             if channel not in self._delivered:
-                self._run(scope, lambda: self.operator.on_tick(self.context))
+                self._run(scope, lambda out: self.operator.on_tick(self.watermark, out))
                 self.forward_tick(scope)
 
     def forward_tick(self, scope: BatchScope) -> None:
@@ -283,18 +321,17 @@ class Task:
 
     @property
     def is_sink(self) -> bool:
-        return isinstance(self.operator, SinkOperator)
+        return isinstance(self.operator, BoundSink)
 
     def cut(self, barrier: CheckpointBarrier, run: EpochRun, scope: BatchScope) -> None:
         """Steps 2 to 4: the operator's own part in the epoch."""
         run.started_checkpointing(self.name)
         # Step 2
-        taken: list[bool] = []
-        self._run(scope, lambda: taken.append(self.operator.handle_checkpoint(barrier, self.context)))
+        taken = self._run(scope, lambda out: self.operator.handle_checkpoint(barrier, self.context, out))
         run.finished_setup(self.name)
         # Step 3
-        snapshot = self.context.table_manager.checkpoint() if taken[0] else None
-        run.finished_sync(self.name, snapshot, self.context.watermark)
+        snapshot = self.tables.checkpoint() if taken else None
+        run.finished_sync(self.name, snapshot, self.watermark)
         # Step 4
         for edge in self.downstream:
             edge.task.receive_barrier(barrier, edge.channel, run, scope)
@@ -314,3 +351,36 @@ class Task:
         self._delivered.clear()
         self._epoch_run = None
         self._free.notify_all()
+
+
+class _TaskCollector(Collector):
+    """Takes what one call of an operator gives."""
+
+    def __init__(self, task: Task, scope: BatchScope) -> None:
+        self._task = task
+        self._scope = scope
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+
+    def emit(self, frame: DataFrame, port: str = MAIN, *, of: Run | None = None) -> None:
+        if self._closed:
+            raise RuntimeError(
+                f"operator {self._task.name!r} emits outside of process, on_watermark and handle_checkpoint"
+            )
+        self._task.send(self._scope, frame, port, of)
+
+    def is_read(self, port: str) -> bool:
+        return any(edge.port == port for edge in self._task.downstream)
+
+    def for_this_batch(self, frame: DataFrame, metrics: Metrics | None = None) -> Run:
+        run = Run.materialise(frame, metrics or self._task.run_metrics).hold()
+        self.release_later(run)
+        return run
+
+    def release_later(self, run: Run) -> None:
+        self._scope.dropped.append(run)
+
+    def later(self, job: Callable[[], None]) -> None:
+        self._scope.later(self._task.name, job)

@@ -10,7 +10,7 @@ import functools
 import itertools
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -41,7 +41,7 @@ from epochal.runtime.state.latest_files import (
     writing,
 )
 from epochal.runtime.state.stored_types import as_declared
-from epochal.runtime.state.tables import MERGE_AT, Run, earliest, latest, replicas, run_metrics, tier
+from epochal.runtime.state.tables import MERGE_AT, Run, TableBase, earliest, latest, replicas, run_metrics, tier
 
 STATE_DIR = "spark.epochal.stateDir"
 """Setting: where executors keep their files. By default in their own of Spark's local directories."""
@@ -67,19 +67,17 @@ class LatestRun(Run):
             self.copy.release()
 
 
-class LatestTable:
-    """The latest row of each key. ``schema`` is that of the key (one struct column) and of the values."""
+class LatestTable(TableBase):
+    """The latest row of each key. ``schema`` is that of the key, a struct named ``__key``, and of the values."""
 
-    def __init__(
-        self, name: str, spark: SparkSession, schema: StructType, release_later: Callable[[Run], None]
-    ) -> None:
-        self.name = name
+    def __init__(self, name: str, schema: StructType, *, operator: str, spark: SparkSession) -> None:
+        super().__init__(name, schema)
         self.runs: list[LatestRun] = []
+        self._label = f"{operator}-{name}"
         self._spark = spark
         self._schema = schema
         self._values = [field.name for field in schema if field.name != KEY]
-        self._release_later = release_later
-        self._place = Place(spark.conf.get(STATE_DIR, None), f"{name}-{uuid.uuid4().hex[:12]}")
+        self._anywhere = Place(spark.conf.get(STATE_DIR, None), f"{self._label}-{uuid.uuid4().hex[:12]}")
         self._partitions = int(spark.conf.get(_PARTITIONS) or 1)
         self._numbers = itertools.count(1)
         self._gone: list[int] = []
@@ -90,7 +88,22 @@ class LatestTable:
         self._adaptive = spark.conf.get("spark.sql.adaptive.enabled") == "true"
         partition = F.pmod(F.hash(KEY), F.lit(self._partitions)).alias(PARTITION)
         self._addresses = [F.xxhash64(KEY).alias(HASH), partition]
+
+    @functools.cached_property
+    def homes(self) -> Homes:
+        """Where its files are. Settled once there are executors, for as long as they live."""
+        return self._find_homes()
+
+    @property
+    def _place(self) -> Place:
+        return replace(self._anywhere, homes=self.homes.names)
+
+    def open(self) -> None:
+        """Find its homes while the job starts, and not by the first batch: what hinders that is told then."""
         self.homes = self._find_homes()
+
+    def held(self) -> Sequence[Run]:
+        return self.runs
 
     # --- batches ---
 
@@ -160,7 +173,7 @@ class LatestTable:
             self._add(number, held, copy)
         else:
             self.forget(number)
-        self._release_later(held.hold())
+        self._dropped.append(held.hold())
         return held
 
     def _surely(self, job: Callable[[], Result]) -> Result:
@@ -200,7 +213,6 @@ class LatestTable:
     def _find_homes(self) -> Homes:
         nothing = self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), StructType([self._schema[KEY]]))
         homes = find_homes(self._spark, nothing.repartition(self._partitions, KEY), self._partitions)
-        self._place = replace(self._place, homes=homes.names)
         self._beside = {}
         return homes
 
@@ -244,7 +256,7 @@ class LatestTable:
     def load(self, frame: DataFrame) -> LatestRun:
         """Add a run that the store has. It stands after those that were added before."""
         number = next(self._numbers)
-        rows = self._file(number, as_declared(frame, self._schema, table=self.name))
+        rows = self._file(number, as_declared(frame, self._schema, table=self._label))
         return self._add(number, Run(self.homes.alone, rows=rows), self._copied(number))
 
     def expire(self, before: int) -> None:
@@ -287,7 +299,7 @@ class LatestTable:
         kept = {run.number for run in runs}
         for run in self.runs:
             if run.number not in kept:
-                self._release_later(run)
+                self._dropped.append(run)
         self.runs = runs
 
     def forget(self, number: int) -> None:

@@ -27,8 +27,8 @@ from epochal.runtime.state.latest_table import LatestTable
 from epochal.runtime.state.parquet import as_parquet
 from epochal.runtime.state.parquet_run import MANY, unpacked
 from epochal.runtime.state.state_objects import check_part, read_part, schema_of
-from epochal.runtime.state.table_manager import Declared, LoadRun, RestoreRun
-from epochal.runtime.state.tables import Run, earliest, latest, union
+from epochal.runtime.state.table_manager import LoadRun, RestoreRun
+from epochal.runtime.state.tables import Declared, Run, earliest, latest, union
 
 TASK_ROWS = 500_000
 """Several runs are written by fewer tasks than they have partitions: starting one takes as long as 50,000 rows."""

@@ -1,24 +1,20 @@
-"""An operator's tables: made by name, frozen at a barrier, restored from a manifest."""
+"""An operator's tables: restored from a manifest, frozen at a barrier."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import SparkSession
 
 from epochal.protocol.documents import Run as StoredRun
 from epochal.protocol.documents import Table
 from epochal.protocol.epochs import Epoch
-from epochal.protocol.paths import check_label
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.spark.plan_metrics import Metrics
 from epochal.runtime.state.latest_table import LatestTable
-from epochal.runtime.state.stored_types import as_declared
-from epochal.runtime.state.tables import GlobalTable, KeyedTimeTable, Run, run_metrics
+from epochal.runtime.state.tables import Declared, GlobalTable, KeyedTimeTable, Run
 
-Declared = Callable[[DataFrame], DataFrame]
-"""Makes restored rows what the table is declared to hold."""
+StateTable = KeyedTimeTable | LatestTable | GlobalTable
+"""Every kind of table that there is."""
 
 RestoreRun = Callable[[StoredRun, list[str] | None, Declared | None], Run]
 """Brings back a stored run, as it is declared, partitioned by the given columns."""
@@ -61,130 +57,67 @@ class Snapshot:
 
 
 class TableManager:
-    """The tables of one operator."""
+    """The tables of one operator, which has made them."""
 
-    def __init__(
-        self,
-        operator: str,
-        spark: SparkSession,
-        stored: dict[str, Table],
-        *,
-        restore_run: RestoreRun,
-        load_run: LoadRun,
-    ) -> None:
+    def __init__(self, operator: str, spark: SparkSession, tables: Sequence[StateTable]) -> None:
         self._operator = operator
         self._spark = spark
-        self._stored = stored
-        self._restore_run = restore_run
-        self._load_run = load_run
-        self._keyed: dict[str, KeyedTimeTable] = {}
-        self._latest: dict[str, LatestTable] = {}
-        self._global: dict[str, GlobalTable] = {}
-        self._released: list[Run] = []
-        self._metrics: Metrics | None = None
+        self._tables = {table.name: table for table in tables}
 
-    def keyed_time_table(
-        self,
-        name: str,
-        schema: StructType | None = None,
-        *,
-        restore: bool = True,
-        partitioned_by: list[str] | None = None,
-    ) -> KeyedTimeTable:
-        """The table of that name, with what the restored epoch has of it (unless ``restore`` is False).
+    def restore(self, stored: Mapping[str, Table], *, restore_run: RestoreRun, load_run: LoadRun) -> None:
+        """Give the tables what the restored epoch has of them."""
+        for name, table in self._tables.items():
+            kept = stored.get(name)
+            runs = () if kept is None else kept.runs
+            match table:
+                case KeyedTimeTable():
+                    if table.restored:
+                        self._check_kind(name, "KeyedTime", kept)
+                        declared, columns = table.declared(self._operator), table.partitioned_by
+                        table.runs = [restore_run(run, columns, declared).hold() for run in runs]
+                case LatestTable():
+                    self._check_kind(name, "Latest", kept)
+                    table.open()
+                    for run in runs:
+                        load_run(run, table)
+                case GlobalTable():
+                    self._check_kind(name, "Global", kept)
+                    for run in runs:
+                        table.restore(restore_run(run, None, None).hold())
 
-        ``schema`` is what it holds, for good: restored rows have these columns and types, or the job does not start.
-        Without one they have the types that the store knows, which are fewer than Spark's.
-        If all that is appended comes out of a ``groupBy`` of the same columns, name them in ``partitioned_by``:
-        restored rows are then laid out alike, and Spark can group runs together without moving a row.
-        """
-        if name not in self._keyed:
-            self._check_new(name)
-            table = self._keyed[name] = KeyedTimeTable(name, self.release_later)
-            if restore:
-                label = f"{self._operator}-{name}"
-                declared = None if schema is None else lambda frame: as_declared(frame, schema, table=label)
-                stored = self._stored_as(name, "KeyedTime")
-                table.runs = [self._restore_run(run, partitioned_by, declared).hold() for run in stored]
-        return self._keyed[name]
-
-    def latest_table(self, name: str, schema: StructType) -> LatestTable:
-        """The table of that name, which has the latest row of each key, with what the restored epoch has of it.
-        ``schema`` has the key, a struct named ``__key``, and the values."""
-        if name not in self._latest:
-            self._check_new(name)
-            table = LatestTable(f"{self._operator}-{name}", self._spark, schema, self.release_later)
-            self._latest[name] = table
-            for stored in self._stored_as(name, "Latest"):
-                self._load_run(stored, table)
-        return self._latest[name]
-
-    def global_table(self, name: str) -> GlobalTable:
-        """The small table of that name, with what the restored epoch has of it."""
-        if name not in self._global:
-            self._check_new(name)
-            table = self._global[name] = GlobalTable(name)
-            for stored in self._stored_as(name, "Global"):
-                table.restore(self._restore_run(stored, None, None).hold())
-        return self._global[name]
-
-    def unclaimed(self) -> list[str]:
-        """Tables with content that the restored epoch has and the operator has not asked for."""
-        known = {*self._keyed, *self._latest, *self._global}
-        return sorted(name for name, table in self._stored.items() if table.runs and name not in known)
+    def unclaimed(self, stored: Mapping[str, Table]) -> list[str]:
+        """Tables with content that the restored epoch has and the operator does not."""
+        return sorted(name for name, table in stored.items() if table.runs and name not in self._tables)
 
     def checkpoint(self) -> Snapshot:
         """Freeze all tables. Costs a list copy each; writing happens later, while the next batches run."""
         snapshot = Snapshot(self._operator)
-        for name, table in self._keyed.items():
-            held = [run.hold() for run in table.runs]
-            snapshot.tables[name] = TableSnapshot("KeyedTime", held, as_one=table.dropped_together)
-        for name, latest in self._latest.items():
-            snapshot.tables[name] = TableSnapshot("Latest", [run.hold() for run in latest.runs], latest, True)
-        for name, small in self._global.items():
-            snapshot.tables[name] = TableSnapshot("Global", [run.hold() for run in small.frozen(self._spark)])
+        for name, table in self._tables.items():
+            match table:
+                case KeyedTimeTable():
+                    held = [run.hold() for run in table.runs]
+                    snapshot.tables[name] = TableSnapshot("KeyedTime", held, as_one=table.dropped_together)
+                case LatestTable():
+                    snapshot.tables[name] = TableSnapshot("Latest", [run.hold() for run in table.runs], table, True)
+                case GlobalTable():
+                    snapshot.tables[name] = TableSnapshot("Global", [run.hold() for run in table.frozen(self._spark)])
         return snapshot
 
     def forget_unpublished(self, epoch: Epoch, published: set[str]) -> None:
         """After ``epoch`` is published: a run written before it that it does not name may be cleaned up at any time, so
         it counts as not written."""
-        keyed = [run for table in self._keyed.values() for run in table.runs]
-        latest = [run for table in self._latest.values() for run in table.runs]
-        small = [run for table in self._global.values() for run in table.held()]
-        for run in [*keyed, *latest, *small]:
+        for run in [run for table in self._tables.values() for run in table.held()]:
             parts = run.parts or ()
             if run.persisted and run.persisted < epoch and any(part.object not in published for part in parts):
                 run.parts = None
 
-    def for_this_batch(self, frame: DataFrame, metrics: Metrics | None = None) -> Run:
-        """Rows that a batch needs more than once: computed now, and let go when the batch is done, unless there are
-        views of them. ``metrics`` are those of :func:`run_metrics`, if times matter."""
-        self._metrics = self._metrics or run_metrics()
-        run = Run.materialise(frame, metrics or self._metrics).hold()
-        self.release_later(run)
-        return run
-
     def take_dropped(self) -> list[Run]:
         """What tables dropped since the last call: to be released when nothing lazy refers to it any more."""
-        dropped, self._released = self._released, []
-        return dropped
+        return [run for table in self._tables.values() for run in table.take_dropped()]
 
-    def release_later(self, run: Run) -> None:
-        """Let a run go when the batch is done."""
-        self._released.append(run)
-
-    def _stored_as(self, name: str, kind: str) -> tuple[StoredRun, ...]:
-        stored = self._stored.get(name)
-        if stored is None:
-            return ()
-        if stored.kind != kind:
+    def _check_kind(self, name: str, kind: str, stored: Table | None) -> None:
+        if stored is not None and stored.kind != kind:
             raise PipelineError(
                 f"operator {self._operator!r}: table {name!r} is a {kind} table now, but the restored epoch has it as "
                 f"{stored.kind}: use another name for the new table"
             )
-        return stored.runs
-
-    def _check_new(self, name: str) -> None:
-        check_label("table", name)
-        if name in self._keyed or name in self._global or name in self._latest:
-            raise PipelineError(f"operator {self._operator!r}: table {name!r} is asked for as two kinds of table")

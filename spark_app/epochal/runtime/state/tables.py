@@ -9,7 +9,8 @@ import functools
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -18,11 +19,14 @@ from pyspark import SparkContext, StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.types import StructType
 
 from epochal.protocol.documents import RunPart
 from epochal.protocol.epochs import NO_EPOCH, Epoch
+from epochal.protocol.paths import check_label
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.spark.plan_metrics import Metrics, executed_metrics, micros
+from epochal.runtime.state.stored_types import as_declared
 
 MERGE_AT = 8
 """So many runs of one tier become one of the next: few runs to read, and each row is rewritten once a tier."""
@@ -101,10 +105,6 @@ class Run:
             self._of.release()
         else:
             unpersist(self._held)
-
-    def view(self, frame: DataFrame) -> None:
-        """Let readers see ``frame``, which is made of this run's own, in its place."""
-        self.frame = frame
 
     def part(self, frame: DataFrame) -> "Run":
         """Some columns of this run's rows as a run of its own; both are held until neither is needed."""
@@ -223,18 +223,75 @@ def union(frames: Iterable[DataFrame]) -> DataFrame | None:
     return result
 
 
-class KeyedTimeTable:
+class TableBase(ABC):
+    """State of one operator, by name. The operator makes it; the runtime restores it before the first batch, freezes it
+    at each barrier, and lets go of what it dropped when nothing lazy can read it any more."""
+
+    def __init__(self, name: str, schema: StructType | None) -> None:
+        """``schema`` is what it holds, for good: restored rows have these columns and types, or the job does not
+        start. Without one they have the types that the store knows, which are fewer than Spark's."""
+        check_label("table", name)
+        self.name = name
+        self.schema = schema
+        self._dropped: list[Run] = []
+
+    @abstractmethod
+    def held(self) -> Sequence[Run]:
+        """Its runs, as far as there are any now."""
+
+    def take_dropped(self) -> list[Run]:
+        """What was dropped since the last call."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+
+Declared = Callable[[DataFrame], DataFrame]
+"""Makes restored rows what the table is declared to hold."""
+
+RestoredAs = Callable[[DataFrame, str], DataFrame]
+"""The same, given the operator's name for what is wrong with them."""
+
+
+class KeyedTimeTable(TableBase):
     """Append-only runs with event times, expiring by watermark."""
 
-    def __init__(self, name: str, release_later: Callable[[Run], None]) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        schema: StructType | None = None,
+        *,
+        partitioned_by: Sequence[str] = (),
+        restored: bool = True,
+        restored_as: RestoredAs | None = None,
+        dropped_together: bool = False,
+    ) -> None:
+        """If all that is appended comes out of a ``groupBy`` of the same columns, name them in ``partitioned_by``:
+        restored rows are then laid out alike, and Spark can group runs together without moving a row.
+
+        ``restored``: whether it begins with what the restored epoch has of it. ``restored_as``: makes stored rows those
+        of the schema, where that is more than reading their types. ``dropped_together``: all runs that an epoch has
+        leave the table together, and none is ever merged."""
+        super().__init__(name, schema)
         self.runs: list[Run] = []
-        self.dropped_together = False
-        """Whether all runs that an epoch has leave the table together, and none is ever merged."""
-        self._release_later = release_later
+        self.partitioned_by = list(partitioned_by)
+        self.restored = restored
+        self.dropped_together = dropped_together
+        self._restored_as = restored_as
         self._metrics: tuple[Column | None, Metrics] | None = None
         self._united: list[tuple[DataFrame, DataFrame]] = []
         """Of what was read last: the frame of each run, and it with all before it."""
+
+    def held(self) -> Sequence[Run]:
+        return self.runs
+
+    def declared(self, operator: str) -> Declared | None:
+        """What makes stored rows those of this table; None if they are taken as they are."""
+        schema, restored_as = self.schema, self._restored_as
+        if restored_as is not None:
+            return lambda frame: restored_as(frame, operator)
+        if schema is not None:
+            return lambda frame: as_declared(frame, schema, table=f"{operator}-{self.name}")
+        return None
 
     def append(self, frame: DataFrame, time: Column | None = None) -> Run:
         """Add rows. ``time`` is their event time: it decides when they expire. Give the same object each time, and
@@ -255,7 +312,7 @@ class KeyedTimeTable:
         if run.rows:
             self.runs.append(run.hold())
         else:
-            self._release_later(run.hold())
+            self._dropped.append(run.hold())
         return run
 
     def add_coming(self, run: ComingRun) -> None:
@@ -333,7 +390,7 @@ class KeyedTimeTable:
         kept = {id(run) for run in runs}
         for run in self.runs:
             if id(run) not in kept:
-                self._release_later(run)
+                self._dropped.append(run)
         self.runs = runs
 
 
@@ -353,11 +410,11 @@ def tier(rows: int) -> int:
     return number
 
 
-class GlobalTable:
+class GlobalTable(TableBase):
     """A small mapping on the driver: string keys, JSON values. Written whole, when it has changed."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        super().__init__(name, None)
         self._values: dict[str, Any] = {}
         self._run: Run | None = None
 
@@ -376,7 +433,7 @@ class GlobalTable:
     def items(self) -> dict[str, Any]:
         return dict(self._values)
 
-    def held(self) -> list[Run]:
+    def held(self) -> Sequence[Run]:
         return [] if self._run is None else [self._run]
 
     def frozen(self, spark: SparkSession) -> list[Run]:
