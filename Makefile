@@ -81,6 +81,12 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+SPARKS ?= 4.2.1 4.3.0
+
+.PHONY: newest-sparks
+newest-sparks: $(READY) java ## See whether what is needed of Spark's private parts is there in newer Sparks (SPARKS="4.2.1 4.3.0")
+	scripts/newest-sparks.sh $(SPARKS)
+
 .PHONY: histories
 histories: $(READY) ## Check the protocol on 10,000 random histories
 	EPOCHAL_HISTORIES=10000 $(BIN)/pytest tests/protocol/test_histories.py -n $(WORKERS) -o timeout=0

@@ -18,7 +18,6 @@ from types import ModuleType
 from typing import cast
 
 import msgspec
-import py4j
 import pyspark
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
@@ -42,6 +41,7 @@ from epochal.runtime.engine import Engine
 from epochal.runtime.errors import PipelineError, UserCodeError, summarize_error, undescribed
 from epochal.runtime.http.control_server import ControlServer
 from epochal.runtime.spark.executors import out_of_memory
+from epochal.runtime.spark.jvm import JAVA_BRIDGE
 from epochal.runtime.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ ENDING_TAKES = 5.0
 
 def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger(JAVA_BRIDGE.__name__).setLevel(logging.WARNING)
     if len(arguments) != 1:
         print("usage: python -m epochal.driver CONFIG.json", file=sys.stderr)
         return EXIT_MISCONFIGURED
@@ -275,7 +275,7 @@ _PACKAGES = {
     "delta": "io.delta:delta-spark_4.2_2.13:4.4.0",
     "avro": "org.apache.spark:spark-avro_2.13:4.1.1",
 }
-_LIBRARIES = tuple(str(Path(module.__file__ or "").parent) + os.sep for module in (pyspark, py4j, epochal))
+_LIBRARIES = tuple(str(Path(module.__file__ or "").parent) + os.sep for module in (pyspark, JAVA_BRIDGE, epochal))
 
 
 def _users_line(error: BaseException) -> traceback.FrameSummary:

@@ -102,7 +102,7 @@ class Pipeline:
         self.spark = spark
         self.parameters = dict(parameters or {})
         self.graph = Graph()
-        self._storage = storage
+        self.storage = storage
 
     def source(
         self,
@@ -152,7 +152,7 @@ class Stream(AllConnectors):
 
     def __init__(self, pipeline: Pipeline, origin: Input, event_time: str | None, *, changelog: bool = False) -> None:
         self._pipeline = pipeline
-        self._origin = origin
+        self.origin = origin
         self.event_time = event_time
         self.changelog = changelog
 
@@ -212,14 +212,14 @@ class Stream(AllConnectors):
     ) -> "WindowedStream":
         """Tumbling windows (or sliding ones, every ``slide``) of event time, one row per window and key when the window
         is over: ``window_start``, ``window_end``, the keys, and the named aggregates. Late rows are on ``.late``."""
-        event_time = self._needs_event_time(name)
+        event_time = self.event_time_for(name)
         check_aggregates(name, aggregates)
         length, step = window_lengths(name, size, slide)
         operator = WindowOperator(
             event_time=event_time, size=length, slide=step, keys=list(keys), aggregates=dict(aggregates)
         )
         stream = self._then(name, "window", operator, START)
-        return WindowedStream(self._pipeline, stream._origin, START, late_event_time=event_time)
+        return WindowedStream(self._pipeline, stream.origin, START, late_event_time=event_time)
 
     def aggregate(
         self,
@@ -254,7 +254,7 @@ class Stream(AllConnectors):
         """Sessions of event time: rows of the same keys, none more than ``gap`` after the one before. One row per
         session when it is over: ``window_start`` (its first row), ``window_end`` (its last row and ``gap``), the keys
         and the aggregates. Late rows are on ``.late``. Event time goes on as ``window_end``."""
-        event_time = self._needs_event_time(name)
+        event_time = self.event_time_for(name)
         check_aggregates(name, aggregates)
         operator = SessionWindowOperator(
             event_time=event_time,
@@ -263,7 +263,7 @@ class Stream(AllConnectors):
             aggregates=dict(aggregates),
         )
         stream = self._then(name, "session_window", operator, END)
-        return WindowedStream(self._pipeline, stream._origin, END, late_event_time=event_time)
+        return WindowedStream(self._pipeline, stream.origin, END, late_event_time=event_time)
 
     def join(
         self,
@@ -281,7 +281,7 @@ class Stream(AllConnectors):
 
         Event time goes on as this stream's, after a right join as the other's; after a full join neither is always
         there: make one column of both and name it with ``transform(…, event_time=…)``."""
-        left, right = self._needs_event_time(name), other._needs_event_time(name)
+        left, right = self.event_time_for(name), other.event_time_for(name)
         lower, upper = within if isinstance(within, tuple) else (-to_micros(within) / 1e6, within)
         bounds = to_micros(lower), to_micros(upper)
         if bounds[0] > bounds[1]:
@@ -291,7 +291,7 @@ class Stream(AllConnectors):
         operator = IntervalJoinOperator(
             keys=list(keys), left_time=left, right_time=right, lower=bounds[0], upper=bounds[1], how=how
         )
-        origin = self._then(name, "join", operator, None, other)._origin
+        origin = self._then(name, "join", operator, None, other).origin
         event_time = {"right": right, "full": None}.get(how, left)
         return JoinedStream(self._pipeline, origin, event_time, late_event_times=(left, right))
 
@@ -309,12 +309,12 @@ class Stream(AllConnectors):
         ``slide``), when the window is over: ``window_start``, ``window_end``, the keys, and the columns of both sides.
         ``how`` is inner, left, right or full. Late rows are on ``.late``, as a pair. Event time goes on as
         ``window_start``."""
-        times = self._needs_event_time(name), other._needs_event_time(name)
+        times = self.event_time_for(name), other.event_time_for(name)
         length, step = window_lengths(name, size, slide)
         check_keys(name, keys, "a join")
         check_one_of(name, "how", how, OUTER)
         operator = WindowJoinOperator(event_times=times, size=length, slide=step, keys=list(keys), how=how)
-        origin = self._then(name, "window_join", operator, START, other)._origin
+        origin = self._then(name, "window_join", operator, START, other).origin
         return JoinedStream(self._pipeline, origin, START, late_event_times=times)
 
     def deduplicate(self, name: str, *, keys: Keys, within: Duration | None = None) -> "Stream":
@@ -323,7 +323,7 @@ class Stream(AllConnectors):
         A key is forgotten when the watermark has passed the row that came out by ``within``: give the longest time
         that may lie between the event times of two copies (default: none, they are the same). Rows that are older than
         the watermark are late, and dropped."""
-        event_time = self._needs_event_time(name)
+        event_time = self.event_time_for(name)
         check_keys(name, keys, "a deduplication")
         kept = 0 if within is None else to_micros(within)
         if kept < 0:
@@ -339,7 +339,7 @@ class Stream(AllConnectors):
         """The first ``n`` rows of each event time (and of each value of the ``per`` columns), in the given order and
         with their ``rank``, when the watermark has passed that time. Made for the output of windows, all of whose rows
         have their window's beginning as event time: then these are the first of each window."""
-        event_time = self._needs_event_time(name)
+        event_time = self.event_time_for(name)
         check_n(name, n)
         check_columns_given(name, "order_by", order_by)
         operator = TopNOperator(event_time=event_time, n=n, order_by=list(order_by), per=list(per))
@@ -411,7 +411,7 @@ class Stream(AllConnectors):
             )
             options.check()
             operator = EnrichOperator(enriching(function), schema=parsed_schema(schema, "schema"), options=options)
-            origin = self._then(name, "enrich", operator, self.event_time)._origin
+            origin = self._then(name, "enrich", operator, self.event_time).origin
         return EnrichedStream(self._pipeline, origin, self.event_time, changelog=self.changelog)
 
     def apply(self, name: str, operator: Operator, *others: "Stream", event_time: str | None = None) -> "Stream":
@@ -427,7 +427,7 @@ class Stream(AllConnectors):
     # --- inside ---
 
     def _store(self) -> StorageConfig:
-        return self._pipeline._storage
+        return self._pipeline.storage
 
     def _then(
         self,
@@ -438,22 +438,23 @@ class Stream(AllConnectors):
         *others: "Stream",
         changelog: bool = False,
     ) -> "Stream":
-        inputs = (self._origin, *(other._origin for other in others))
+        inputs = (self.origin, *(other.origin for other in others))
         same = event_time is not None and event_time == self.event_time
         node = Node(name, kind, inputs, operator, keeps_time=same and kind in KEEPING_TIME)
         self._pipeline.graph.add(node)
         return Stream(self._pipeline, Input(name, MAIN), event_time, changelog=changelog)
 
-    def _needs_event_time(self, name: str) -> str:
+    def event_time_for(self, name: str) -> str:
+        """The column with the event time, for the operator ``name``, which cannot work without one."""
         if self.event_time is None:
             raise PipelineError(
-                f"operator {name!r} works on event time, and {self._origin.node!r} has none: "
+                f"operator {name!r} works on event time, and {self.origin.node!r} has none: "
                 "give event_time=… at the source (or where the column got a new name)"
             )
-        untimed = self._pipeline.graph.untimed_sources(self._origin.node)
+        untimed = self._pipeline.graph.untimed_sources(self.origin.node)
         if untimed:
             raise PipelineError(
-                f"operator {name!r} waits for a watermark, and its input {self._origin.node!r} can never have one: "
+                f"operator {name!r} waits for a watermark, and its input {self.origin.node!r} can never have one: "
                 f"rows come from source {', '.join(map(repr, untimed))}, which has no event time. Watermarks begin at "
                 "sources: make the column there (p.spark.readStream….withColumn(…)) and give event_time=… to p.source"
             )

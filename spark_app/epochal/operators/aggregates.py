@@ -8,7 +8,6 @@ right.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -30,7 +29,8 @@ from pyspark.sql.types import (
 )
 
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.spark.jvm_columns import Prepared, active_context
+from epochal.runtime.spark.expressions import divided, function_call, is_star
+from epochal.runtime.spark.jvm_columns import Prepared
 from epochal.runtime.state.latest_files import (
     Sum,
     add_any,
@@ -74,39 +74,18 @@ class Decomposed:
     sides: Callable[[Part, Part], Columns] | None = None
 
 
-def _function(column: Column) -> tuple[str, list[Column], bool] | None:
-    """Name, arguments and distinctness of an aggregate that is a plain function call; None for anything else."""
-    node = cast(Any, column)._jc.node()
-    if node.getClass().getSimpleName() == "Alias":
-        node = node.child()
-    if node.getClass().getSimpleName() != "UnresolvedFunction":
-        return None
-    jvm = active_context()._jvm
-    arguments = [
-        _column(jvm.org.apache.spark.sql.Column(node.arguments().apply(index)))
-        for index in range(node.arguments().size())
-    ]
-    return str(node.functionName()).lower(), arguments, bool(node.isDistinct())
-
-
 def is_distinct(column: Column) -> bool:
     """Whether it is an aggregate of distinct values, which Spark does not show."""
-    call = _function(column)
-    return call is not None and call[2]
-
-
-def _column(java: Any) -> Column:
-    from pyspark.sql.classic.column import Column as ClassicColumn
-
-    return ClassicColumn(java)
+    call = function_call(column)
+    return call is not None and call.distinct
 
 
 def decompose(name: str, column: Column, frame: DataFrame) -> Decomposed | None:
     """Take one aggregate apart; None if it cannot be. ``frame`` has the input's columns."""
-    call = _function(column)
+    call = function_call(column)
     if call is None:
         return None
-    function, arguments, distinct = call
+    function, arguments, distinct = call.name, call.arguments, call.distinct
     if distinct:
         return _count_distinct(name, arguments, frame) if function == "count" else None
     maker = _MAKERS.get(function)
@@ -196,16 +175,8 @@ def _quotient(total: Column, count: str, kind: DataType, frame: DataFrame) -> Co
     """An average from sum and count, to the last digit that Spark's own has."""
     if not isinstance(kind, DecimalType):
         return F.when(F.col(count) > 0, total / F.col(count))
-    jvm = active_context()._jvm
-    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    divided = jvm.org.apache.spark.sql.catalyst.expressions.DecimalDivideWithOverflowCheck(
-        expressions.expression(cast(Any, total)._jc),
-        expressions.expression(F.col(count).cast("decimal(20,0)")._jc),
-        jvm.org.apache.spark.sql.types.DecimalType(kind.precision, kind.scale),
-        None,
-        not is_ansi(frame.sparkSession),
-    )
-    return F.when(F.col(count) > 0, _column(expressions.column(divided)))
+    quotient = divided(total, F.col(count).cast("decimal(20,0)"), kind, ansi=is_ansi(frame.sparkSession))
+    return F.when(F.col(count) > 0, quotient)
 
 
 def is_ansi(spark: SparkSession) -> bool:
@@ -309,17 +280,16 @@ _MAKERS: dict[str, Callable[..., Decomposed]] = {
 
 def decompose_signed(name: str, column: Column, sign: Column, frame: DataFrame) -> Decomposed:
     """One aggregate over rows that are added (``sign`` is 1) and taken back (-1)."""
-    call = _function(column)
-    function = "an expression" if call is None else call[0] + (" of distinct values" if call[2] else "")
-    maker = None if call is None or call[2] or len(call[1]) != 1 else _SIGNED_MAKERS.get(function)
+    call = function_call(column)
+    function = "an expression" if call is None else call.name + (" of distinct values" if call.distinct else "")
+    maker = None if call is None or call.distinct or len(call.arguments) != 1 else _SIGNED_MAKERS.get(function)
     if call is None or maker is None:
         raise PipelineError(
             f"aggregate {name!r}: {function} cannot take a row back, and the input is a changelog: "
             "use sum, count and avg (or avoid retractions upstream)"
         )
-    argument = call[1][0]
-    is_star = cast(Any, argument)._jc.node().getClass().getSimpleName() == "UnresolvedStar"
-    return maker(name, F.lit(1) if is_star else argument, sign, frame)
+    argument = call.arguments[0]
+    return maker(name, F.lit(1) if is_star(argument) else argument, sign, frame)
 
 
 def _signed_count(name: str, argument: Column, sign: Column, frame: DataFrame) -> Decomposed:

@@ -9,8 +9,8 @@ from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from epochal.runtime.dataflow.operator import MAIN, Batch, BindContext, BoundOperator, Collector, Operator
 from epochal.runtime.errors import PipelineError
+from epochal.runtime.spark.held import only_columns
 from epochal.runtime.state.parquet_run import MANY
-from epochal.runtime.state.tables import only_columns
 
 REST = "rest"
 """The port of the rows that a condition is not true of."""

@@ -14,25 +14,11 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.classic.column import _to_seq
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
-from epochal.runtime.spark.jvm_columns import active_context
 from epochal.runtime.spark.plan_metrics import Metrics, micros
+from epochal.runtime.spark.stream_plans import HiddenKafka, with_kafka_columns
 
 TOPIC, NUMBER = "__epochal_topic", "__epochal_partition"
-
-PROJECT = "Project"
-PASSING = (
-    PROJECT,
-    "Filter",
-    "SubqueryAlias",
-    "Generate",
-    "EventTimeWatermark",
-    "Repartition",
-    "RepartitionByExpression",
-)
-"""Nodes of a plan above which a row is still of one record, and which let further columns through."""
 
 FEW = 8
 """Up to so many the times are computed on the way, with one aggregate each: with 64, every row would cost seven times
@@ -49,29 +35,11 @@ class Partition:
 
 def with_partition(name: str, frame: DataFrame) -> DataFrame | None:
     """The frame of the source ``name`` with two more columns, if it reads from Kafka and nothing else."""
-    java: Any = frame._jdf
-    plan = java.queryExecution().analyzed()
-    above = []
-    while (kind := plan.getClass().getSimpleName()) in PASSING:
-        above.append(plan)
-        plan = plan.children().head()
-    if kind != "StreamingRelationV2" or plan.sourceName() != "kafka":
-        if "StreamingRelationV2" in (text := plan.toString()) and "kafka" in text:
-            logger.info("Source %s: one watermark for all partitions that it reads: %s hides them", name, kind)
+    marked = with_kafka_columns(frame, {TOPIC: "topic", NUMBER: "partition"})
+    if isinstance(marked, HiddenKafka):
+        logger.info("Source %s: one watermark for all partitions that it reads: %s hides them", name, marked.by)
         return None
-    jvm: Any = active_context()._jvm
-    dataset, logical = jvm.org.apache.spark.sql.classic.Dataset, jvm.org.apache.spark.sql.catalyst.plans.logical
-    session = java.sparkSession()
-    records = ClassicDataFrame(dataset.ofRows(session, plan), frame.sparkSession)
-    marked: Any = records.withColumns({TOPIC: F.col("topic"), NUMBER: F.col("partition")})._jdf
-    plan = marked.queryExecution().analyzed()
-    carried = plan.output().takeRight(2)
-    for node in reversed(above):
-        if node.getClass().getSimpleName() == PROJECT:
-            plan = logical.Project(node.projectList().concat(carried), plan)
-        else:
-            plan = node.withNewChildren(_to_seq(active_context(), [plan]))
-    return ClassicDataFrame(dataset.ofRows(session, plan), frame.sparkSession)
+    return marked
 
 
 def offsets(text: str) -> dict[Partition, int]:

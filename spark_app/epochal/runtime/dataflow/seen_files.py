@@ -23,6 +23,8 @@ from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import StoreError
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.store import Exists, Store
+from epochal.runtime.spark.jvm import milliseconds
+from epochal.runtime.spark.stream_plans import file_source_options
 from epochal.runtime.state.parquet import as_parquet
 from epochal.runtime.state.state_objects import read_part
 from epochal.runtime.state.tables import MERGE_AT, tier
@@ -132,26 +134,10 @@ def write_log(notes: Path, entries: pa.Table, *, until: int, interval: int) -> N
 
 def longest_age(frame: DataFrame) -> int | None:
     """Milliseconds that a file may be older than the newest one for Spark to look at it; None if there is no bound."""
-    java: Any = frame._jdf
-    leaves = java.queryExecution().analyzed().collectLeaves()
-    ages: list[int] = []
-    for number in range(leaves.size()):
-        leaf = leaves.apply(number)
-        if leaf.getClass().getSimpleName() != "StreamingRelation":
-            continue
-        options = {one._1().lower(): one._2() for one in _items(leaf.dataSource().options())}
-        if options.get("latestfirst", "false").lower() == "true":
-            return None
-        context: Any = frame.sparkSession.sparkContext
-        age = context._jvm.org.apache.spark.network.util.JavaUtils.timeStringAsMs(options.get("maxfileage", "7d"))
-        ages.append(int(age))
-    return max(ages, default=None)
-
-
-def _items(mapping: Any) -> Iterator[Any]:
-    items = mapping.iterator()
-    while items.hasNext():
-        yield items.next()
+    options = file_source_options(frame)
+    if any(one.get("latestfirst", "false").lower() == "true" for one in options):
+        return None
+    return max((milliseconds(one.get("maxfileage", "7d")) for one in options), default=None)
 
 
 # --- runs ---

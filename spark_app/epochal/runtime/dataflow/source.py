@@ -40,6 +40,7 @@ from epochal.runtime.dataflow.task import MAX_WATERMARK, BatchScope, Task
 from epochal.runtime.durations import to_micros
 from epochal.runtime.errors import JobStoppingError, OperatorError, PipelineError
 from epochal.runtime.spark.background import Background
+from epochal.runtime.spark.held import tasks_of
 from epochal.runtime.spark.plan_metrics import Metrics, Observed, micros
 from epochal.runtime.spark.progress_fs import local_uri
 from epochal.runtime.state.tables import SMALL_BATCH, Run
@@ -348,9 +349,8 @@ class SourceTask(Task):
         """Whether the batch is likely to be small: the last one was, and Spark reads it by a few tasks."""
         if self._last_batch is None or self._last_batch > SMALL_BATCH:
             return False
-        java: Any = frame._jdf
-        plan = java.queryExecution().logical()
-        return bool(plan.getClass().getSimpleName() != "LogicalRDD" or plan.rdd().getNumPartitions() <= MOST_TASKS)
+        tasks = tasks_of(frame)
+        return tasks is None or tasks <= MOST_TASKS
 
     def _note(self, seen: dict[str, Any], seconds: float) -> None:
         rows = int(seen["rows"])

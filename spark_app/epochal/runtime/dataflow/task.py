@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from epochal.protocol.barrier import CheckpointBarrier
@@ -31,6 +29,7 @@ from epochal.runtime.dataflow.operator import (
 )
 from epochal.runtime.errors import DamagedStateError, JobStoppingError, OperatorError, PipelineError, lost_state
 from epochal.runtime.spark.background import Background
+from epochal.runtime.spark.jvm import SPARK_ERRORS
 from epochal.runtime.spark.plan_metrics import Metrics
 from epochal.runtime.state.table_manager import LoadRun, RestoreRun, TableManager
 from epochal.runtime.state.tables import Run, run_metrics
@@ -73,7 +72,7 @@ class BatchScope:
         """Whose fault an error in ``operator`` is. Rows are lazy: a function that fails does so where its rows are
         first needed, so the first operator whose rows cannot be computed is the one. A function that fails now and
         then may work this time; then it stays unknown."""
-        if isinstance(error, PySparkException | Py4JError) and not (lost_state(error) or self.abandoned()):
+        if isinstance(error, SPARK_ERRORS) and not (lost_state(error) or self.abandoned()):
             for name, frame in self.emitted:
                 try:
                     frame.write.format("noop").mode("overwrite").save()

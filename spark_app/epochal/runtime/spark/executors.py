@@ -6,9 +6,10 @@ Spark knows of those that are gone.
 
 import math
 import time
-from typing import Any
 
 from pyspark.sql import SparkSession
+
+from epochal.runtime.spark.placement import blocks_held_by
 
 SHARE = 0.8
 """Of all executors: Spark's own measure on Kubernetes."""
@@ -19,10 +20,9 @@ LONGEST_WAIT = 30.0
 
 def await_executors(spark: SparkSession) -> None:
     wanted = math.ceil(SHARE * int(spark.sparkContext.getConf().get("spark.executor.instances") or 0))
-    context: Any = spark.sparkContext._jsc
     deadline = time.monotonic() + LONGEST_WAIT
     # The driver is among those that hold blocks.
-    while wanted and context.sc().getExecutorMemoryStatus().size() - 1 < wanted and time.monotonic() < deadline:
+    while wanted and blocks_held_by(spark) - 1 < wanted and time.monotonic() < deadline:
         time.sleep(0.05)
 
 

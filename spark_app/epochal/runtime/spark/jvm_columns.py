@@ -3,33 +3,24 @@
 from collections.abc import Iterable
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.classic.column import _to_seq
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from epochal.runtime.spark.jvm import python_frame, scala_column, scala_frame, scala_seq
 
 
 class Prepared:
     """A list of columns, of any frame that has what they name."""
 
     def __init__(self, columns: Iterable[Column]) -> None:
-        java: list[Any] = [column._jc for column in columns]
-        context = active_context()
-        self._all = _to_seq(context, java)
+        java: list[Any] = [scala_column(column) for column in columns]
+        self._all = scala_seq(java)
         self.first = java[0] if java else None
-        self.others = _to_seq(context, java[1:])
+        self.others = scala_seq(java[1:])
 
     def select(self, frame: DataFrame) -> DataFrame:
-        java: Any = frame._jdf
-        return ClassicDataFrame(java.select(self._all), frame.sparkSession)
+        return python_frame(scala_frame(frame).select(self._all), frame.sparkSession)
 
     def aggregate(self, frame: DataFrame, groups: "Prepared") -> DataFrame:
         """These as aggregates of each group."""
-        java: Any = frame._jdf
-        return ClassicDataFrame(java.groupBy(groups._all).agg(self.first, self.others), frame.sparkSession)
-
-
-def active_context() -> Any:
-    context = SparkContext._active_spark_context
-    assert context is not None
-    return context
+        grouped = scala_frame(frame).groupBy(groups._all)
+        return python_frame(grouped.agg(self.first, self.others), frame.sparkSession)

@@ -9,9 +9,9 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
-from epochal.runtime.spark.jvm_columns import Prepared, active_context
+from epochal.runtime.spark.jvm import jvm, python_frame, scala_frame
+from epochal.runtime.spark.jvm_columns import Prepared
 
 LONGEST_WAIT = 5.0
 """Metrics of an action that is not ours come on Spark's listener bus, a moment after the job. Past this they were
@@ -30,10 +30,8 @@ class Metrics:
 
     def on(self, frame: DataFrame, observation: Any) -> DataFrame:
         """The frame, with these metrics under a name of its own in every plan that it becomes part of."""
-        java: Any = frame._jdf
-        return ClassicDataFrame(
-            java.observe(observation, self._prepared.first, self._prepared.others), frame.sparkSession
-        )
+        observed = scala_frame(frame).observe(observation, self._prepared.first, self._prepared.others)
+        return python_frame(observed, frame.sparkSession)
 
     def computed(self, frame: DataFrame) -> dict[str, Any]:
         """By a job of their own."""
@@ -89,8 +87,7 @@ class Observed:
 def executed_metrics(frame: DataFrame) -> Any:
     """All metrics, by name, that the plan of a frame has collected: it has just been executed. They are there at once;
     the listener bus would bring them some moments later. What this thread's batch waits for is taken from them."""
-    java: Any = frame._jdf
-    found = java.queryExecution().observedMetrics()
+    found = scala_frame(frame).queryExecution().observedMetrics()
     for one in list(_unread.observed):
         one.take(found)
     return found
@@ -102,4 +99,4 @@ def micros(column: Column) -> Column:
 
 
 def _observation(name: str) -> Any:
-    return active_context()._jvm.org.apache.spark.sql.Observation(name)
+    return jvm().org.apache.spark.sql.Observation(name)

@@ -17,6 +17,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from epochal.runtime.spark.jvm import jvm, scala_context
+
 SCHEME = "epochal-local"
 
 _LOGS = "io.epochal.LocalFiles"
@@ -62,15 +64,14 @@ def list_by_name(spark: SparkSession) -> None:
     Hadoop keeps one file system for ``file:`` in a process, which asks another one for what is on the disk: that one is
     exchanged. It cannot be configured, as executors are told the configuration and do not have the class. Where the
     user has configured other classes for local files, these stay as they are."""
-    context: Any = spark.sparkContext
     configuration = _compiled(spark)
-    uri = context._jvm.java.net.URI.create("file:///")
-    local = context._jvm.org.apache.hadoop.fs.FileSystem.get(uri, configuration)
+    uri = jvm().java.net.URI.create("file:///")
+    local = jvm().org.apache.hadoop.fs.FileSystem.get(uri, configuration)
     # Not always this very class: with Hive's on the class path it is a subclass of theirs.
     is_hadoops = configuration.getClassByName("org.apache.hadoop.fs.LocalFileSystem").isInstance(local)
     if not is_hadoops or local.getRaw().getClass().getName() != "org.apache.hadoop.fs.RawLocalFileSystem":
         return
-    reflection = context._jvm.org.apache.hadoop.util.ReflectionUtils
+    reflection = jvm().org.apache.hadoop.util.ReflectionUtils
     by_name = reflection.newInstance(configuration.getClassByName(_BY_NAME), configuration)
     by_name.initialize(uri, configuration)
     asked = configuration.getClassByName("org.apache.hadoop.fs.FilterFileSystem").getDeclaredField("fs")
@@ -80,10 +81,9 @@ def list_by_name(spark: SparkSession) -> None:
 
 def _compiled(spark: SparkSession) -> Any:
     """Hadoop's configuration in this process, which knows the classes."""
-    context: Any = spark.sparkContext
-    configuration = context._jsc.hadoopConfiguration()
+    configuration = scala_context(spark).hadoopConfiguration()
     if configuration.get(f"fs.{SCHEME}.impl") is None:
-        compiler = context._jvm.org.codehaus.janino.SimpleCompiler()
+        compiler = jvm().org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(configuration.getClassLoader())
         compiler.cook(_SOURCE)
         configuration.setClassLoader(compiler.getClassLoader())

@@ -5,8 +5,6 @@ executor, by its id, for each task that needs a partition's files: two executors
 preference: a task whose executor is busy for longer than ``spark.locality.wait`` is run elsewhere. So each task knows
 the name of the executor that it belongs to (:class:`~.latest_files.Place`), fails on any other before it
 has read or written anything, and the job is run again.
-
-All that a table uses of Spark's inner parts is here.
 """
 
 import logging
@@ -14,16 +12,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from epochal.runtime.errors import NOT_HERE, PipelineError, lost_state
+from epochal.runtime.spark.held import unpersist
+from epochal.runtime.spark.jvm import milliseconds
 from epochal.runtime.spark.one_row import one_row
+from epochal.runtime.spark.placement import executor_hosts, executor_ids, is_local, located, partition_owners
 from epochal.runtime.state.latest_files import ended, executor_name, partition
-from epochal.runtime.state.tables import unpersist
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +72,7 @@ class Homes:
         """Executors that had files and are gone."""
         if not self.executors:
             return []
-        there = set(_java(spark.sparkContext).getExecutorIds().mkString(",").split(","))
-        return sorted(set(self.executors) - there)
+        return sorted(set(self.executors) - executor_ids(spark))
 
     def run(self, spark: SparkSession, job: Callable[[], Result]) -> Result:
         """Do a job whose tasks need the files. Those that ran elsewhere have changed nothing, and are run again."""
@@ -99,16 +97,15 @@ class Homes:
 
 def find_homes(spark: SparkSession, like: DataFrame, partitions: int) -> Homes:
     """Deal partitions out to the executors that are there. ``like`` is an empty frame with their partitioning."""
-    context = spark.sparkContext
-    if _java(context).isLocal():
-        alone = _located(like, [[]] * partitions)
+    if is_local(spark):
+        alone = located(like, [[]] * partitions)
         return Homes((), (), alone, alone)
     check_settings(spark)
     for _ in range(TRIES):
         there = _executors(spark)
         ids = sorted(there)
         dealt = [ids[number % len(ids)] for number in range(partitions)]
-        settled = _settled(_located(like, [[_location(one, there)] for one in dealt]), partitions)
+        settled = _settled(located(like, [[_location(one, there)] for one in dealt]), partitions)
         there = _executors(spark)
         if settled is not None and there.keys() >= set(settled[0]):
             break
@@ -119,7 +116,7 @@ def find_homes(spark: SparkSession, like: DataFrame, partitions: int) -> Homes:
     # A union asks its inputs for hosts. Of a location that begins like this Spark takes all the rest for the host, and
     # so the union hands on the executor.
     beside = [[f"hdfs_cache_{location}"] * VOTES for location in locations]
-    return Homes(executors, names, _located(like, [[one] for one in locations]), _located(like, beside))
+    return Homes(executors, names, located(like, [[one] for one in locations]), located(like, beside))
 
 
 def check_settings(spark: SparkSession) -> None:
@@ -136,8 +133,7 @@ def check_settings(spark: SparkSession) -> None:
             "remove it from sparkConf"
         )
     wait = conf.get("spark.locality.wait.process") or conf.get("spark.locality.wait") or "3s"
-    java: Any = spark.sparkContext._jvm
-    if java.org.apache.spark.network.util.JavaUtils.timeStringAsMs(wait) < SHORTEST_WAIT:
+    if milliseconds(wait) < SHORTEST_WAIT:
         raise PipelineError(
             f"spark.locality.wait is {wait}: a task must wait for the executor that has its state; remove it from "
             "sparkConf, or give 3s or more"
@@ -146,16 +142,9 @@ def check_settings(spark: SparkSession) -> None:
 
 def _executors(spark: SparkSession) -> dict[str, str]:
     """The hosts of executors by id. Waits for the first."""
-    manager = _java(spark.sparkContext).env().blockManager()
-    while True:
-        there, managers = {}, manager.master().getMemoryStatus().keysIterator()
-        while managers.hasNext():
-            one = managers.next()
-            there[str(one.executorId())] = str(one.host())
-        there.pop(str(manager.blockManagerId().executorId()))
-        if there:
-            return there
+    while not (there := executor_hosts(spark)):
         spark.range(1).count()
+    return there
 
 
 def _location(executor: str, hosts: dict[str, str]) -> str:
@@ -168,15 +157,10 @@ def _settled(frame: DataFrame, partitions: int) -> tuple[tuple[str, ...], tuple[
     held = frame.mapInArrow(_naming, "partition long, name string").localCheckpoint()
     try:
         names = {row["partition"]: sys.intern(row["name"]) for row in held.collect()}
-        context: Any = frame.sparkSession.sparkContext
-        number = held._jdf.queryExecution().logical().rdd().id()
-        master = _java(context).env().blockManager().master()
-        block = context._jvm.org.apache.spark.storage.RDDBlockId
-        found = [master.getLocations(block(number, partition)) for partition in range(partitions)]
-        if len(names) < partitions or any(one.size() != 1 for one in found):
+        executors = partition_owners(held, partitions)
+        if executors is None or len(names) < partitions:
             return None
-        executors = tuple(str(one.apply(0).executorId()) for one in found)
-        return executors, tuple(names[partition] for partition in range(partitions))
+        return tuple(executors), tuple(names[partition] for partition in range(partitions))
     finally:
         unpersist(held)
 
@@ -184,34 +168,3 @@ def _settled(frame: DataFrame, partitions: int) -> tuple[tuple[str, ...], tuple[
 def _naming(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     ended(batches)
     yield one_row(partition=partition(), name=executor_name())
-
-
-def _located(like: DataFrame, locations: Sequence[Sequence[str]]) -> DataFrame:
-    """An empty frame with a given partitioning, and a location for each partition."""
-    spark = like.sparkSession
-    context: Any = spark.sparkContext
-    jvm, collections = context._jvm, context._jvm.scala.jdk.javaapi.CollectionConverters
-    preferred = jvm.java.util.HashMap()
-    for number, places in enumerate(locations):
-        preferred.put(number, collections.asScala(jvm.java.util.ArrayList(places)).toSeq())
-    row = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow")
-    rdd = jvm.org.apache.spark.rdd.ParallelCollectionRDD(
-        _java(context),
-        collections.asScala(jvm.java.util.ArrayList()).toSeq(),
-        len(locations),
-        collections.asScala(preferred),
-        jvm.scala.reflect.ClassTag.apply(row),
-    )
-    java: Any = like._jdf
-    plan = _module(jvm, "org.apache.spark.sql.execution.LogicalRDD").fromDataset(rdd, java, False)
-    located = _module(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(java.sparkSession(), plan)
-    return ClassicDataFrame(located, spark)
-
-
-def _module(jvm: Any, name: str) -> Any:
-    """A Scala object."""
-    return getattr(getattr(jvm, f"{name}$"), "MODULE$")
-
-
-def _java(context: Any) -> Any:
-    return context._jsc.sc()

@@ -5,9 +5,7 @@ checkpoint is copying a list, and only runs that no epoch has yet are written. A
 nor a checkpoint in the making needs it any more.
 """
 
-import functools
 import itertools
-import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -15,17 +13,16 @@ from concurrent.futures import Future
 from typing import Any
 
 import msgspec
-from pyspark import SparkContext, StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.types import StructType
 
 from epochal.protocol.documents import RunPart
 from epochal.protocol.epochs import NO_EPOCH, Epoch
 from epochal.protocol.paths import check_label
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.spark.plan_metrics import Metrics, executed_metrics, micros
+from epochal.runtime.spark.held import hold, unpersist
+from epochal.runtime.spark.plan_metrics import Metrics, micros
 from epochal.runtime.state.stored_types import as_declared
 
 MERGE_AT = 8
@@ -41,9 +38,6 @@ REPLICAS = "spark.epochal.stateReplicas"
 _POSSIBLE_REPLICAS = ("1", "2", "3")
 
 _sequence = itertools.count(1)
-
-_METRICS = "epochal"
-"""The name of a run's metrics in its plan. A run is no part of a plan, so there is one of that name."""
 
 
 class Run:
@@ -148,26 +142,7 @@ def run_metrics(time: Column | None = None) -> Metrics:
 def materialise(frame: DataFrame, metrics: Metrics, *, without: str | None = None) -> tuple[DataFrame, dict[str, Any]]:
     """Compute the frame by one job, let Spark hold it, and learn the metrics on the way. ``without``: a column that
     only the metrics need."""
-    observed = metrics.on(frame, _METRICS)
-    if without is not None:
-        observed = observed.drop(without)
-    session = frame.sparkSession
-    java: Any = observed._jdf
-    held = ClassicDataFrame(java.localCheckpoint(True, _java_level(session.sparkContext, replicas(session))), session)
-    found = executed_metrics(observed)
-    if not found.contains(_METRICS):  # what is empty by its plan is not computed
-        return held, metrics.computed(frame)
-    return held, json.loads(found.apply(_METRICS).json())
-
-
-def storage_level(replicas: int) -> StorageLevel:
-    """Memory, then disk; on as many executors as the job says."""
-    return StorageLevel(useDisk=True, useMemory=True, useOffHeap=False, deserialized=True, replication=replicas)
-
-
-@functools.lru_cache(maxsize=4)
-def _java_level(context: SparkContext, replicas: int) -> Any:
-    return context._getJavaStorageLevel(storage_level(replicas))
+    return hold(frame, metrics, replicas=replicas(frame.sparkSession), without=without)
 
 
 def check_replicas(spark: SparkSession) -> None:
@@ -180,34 +155,6 @@ def replicas(spark: SparkSession) -> int:
     if given not in _POSSIBLE_REPLICAS:
         raise PipelineError(f"{REPLICAS} is {given!r}: give a number from 1 to {len(_POSSIBLE_REPLICAS)}")
     return int(given)
-
-
-def unpersist(frame: DataFrame) -> None:
-    """Free the blocks of a locally checkpointed frame. Spark would do so when both garbage collectors got to it."""
-    plan = frame._jdf.queryExecution().logical()
-    if _kind(plan) == "LogicalRDD":
-        plan.rdd().unpersist(False)
-
-
-def only_columns(frame: DataFrame) -> bool:
-    """Whether a frame is columns of what Spark holds, and nothing else: there is nothing to compute."""
-    plan = frame._jdf.queryExecution().analyzed()
-    while _kind(plan) == "Project":
-        columns = plan.projectList()
-        if not all(_is_column(columns.apply(place)) for place in range(columns.size())):
-            return False
-        plan = plan.child()
-    return _kind(plan) == "LogicalRDD"
-
-
-def _is_column(expression: Any) -> bool:
-    while _kind(expression) in ("Alias", "GetStructField"):
-        expression = expression.child()
-    return _kind(expression) == "AttributeReference"
-
-
-def _kind(node: Any) -> str:
-    return str(node.getClass().getSimpleName())
 
 
 def together(runs: list[Run]) -> DataFrame | None:
