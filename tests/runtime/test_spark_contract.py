@@ -19,7 +19,7 @@ from pyspark.sql.types import DecimalType
 
 from epochal.runtime import spark as package
 from epochal.runtime.spark import expressions, held, jvm, placement, progress_fs, stream_plans
-from epochal.runtime.spark.executors import await_executors
+from epochal.runtime.spark.executors import await_executors, out_of_memory
 from epochal.runtime.spark.jvm_columns import Prepared
 from epochal.runtime.spark.plan_metrics import Metrics, Observed, executed_metrics, micros
 
@@ -161,6 +161,8 @@ def test_where_blocks_are(spark: SparkSession, kept: DataFrame) -> None:
     assert placement.partition_owners(kept, 3) == ["driver"] * 3
     assert placement.partition_owners(kept, 4) is None, "nobody has a fourth"
     await_executors(spark)
+    assert placement.removed_executors(spark) == {}
+    assert out_of_memory(spark) == ""
 
 
 def test_an_empty_frame_has_the_partitions_and_places_that_it_is_given(spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ import time
 
 from pyspark.sql import SparkSession
 
-from epochal.runtime.spark.placement import blocks_held_by
+from epochal.runtime.spark.placement import blocks_held_by, removed_executors
 
 SHARE = 0.8
 """Of all executors: Spark's own measure on Kubernetes."""
@@ -28,13 +28,7 @@ def await_executors(spark: SparkSession) -> None:
 
 def out_of_memory(spark: SparkSession) -> str:
     """Which executors Kubernetes has killed for want of memory, and what to do about it; empty if none."""
-    context: Any = spark.sparkContext._jsc
-    found = context.sc().statusStore().executorList(False).iterator()
-    killed = []
-    while found.hasNext():
-        one = found.next()
-        if one.removeReason().isDefined() and "OOMKilled" in one.removeReason().get():
-            killed.append(str(one.id()))
+    killed = [one for one, why in removed_executors(spark).items() if "OOMKilled" in why]
     if not killed:
         return ""
     return f"executors out of memory (OOMKilled): {', '.join(killed)}; raise spec.executor.memory"

@@ -31,6 +31,12 @@ def executor_hosts(spark: SparkSession) -> dict[str, str]:
     return there
 
 
+def removed_executors(spark: SparkSession) -> dict[str, str]:
+    """The executors that are gone, each with why, as far as Spark knows."""
+    found = iterate(scala_context(spark).statusStore().executorList(False).iterator())
+    return {str(one.id()): str(one.removeReason().get()) for one in found if one.removeReason().isDefined()}
+
+
 def partition_owners(held: DataFrame, partitions: int) -> list[str] | None:
     """The executor that holds each partition of a frame; None unless that is one for each."""
     number = scala_frame(held).queryExecution().logical().rdd().id()
