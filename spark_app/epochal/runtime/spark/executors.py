@@ -6,7 +6,6 @@ Spark knows of those that are gone.
 
 import math
 import time
-from typing import Any
 
 from pyspark.sql import SparkSession
 
