@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.outages.faults import OUTAGES, TOGETHER, Outage, Scene, edited
-from benchmarks.outages.jobs import Sink, make_namespace
+from benchmarks.outages.jobs import Sink, let_go, make_namespace
 from benchmarks.outages.operators import ChartOperators, Operators, ProcessOperators
 from benchmarks.outages.page import NOW, page, picture
 from benchmarks.outages.results import TRIAL, Result, load, save
@@ -146,8 +146,7 @@ def _remove(cluster: Cluster, namespace: str) -> None:
     where = f"--namespace={namespace}"
     cluster.kubectl("delete", where, "streamingjobs", "--all", "--wait=false")
     for job in cluster.get(where, "streamingjobs")["items"]:
-        patch = '--patch={"metadata":{"finalizers":null}}'
-        cluster.kubectl("patch", where, "streamingjob", job["metadata"]["name"], "--type=merge", patch)
+        let_go(cluster, where, job["metadata"]["name"])
     cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 

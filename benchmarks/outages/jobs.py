@@ -2,6 +2,7 @@
 
 import base64
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from benchmarks.outages.figures import EpochSeen
 from benchmarks.outages.servers import INPUT, ROWS, Servers
+from cluster.errors import ClusterError
 from cluster.images import REPOSITORY
 from cluster.s3 import BUCKET
 from epochal.protocol.documents import Manifest, decode
@@ -130,6 +132,15 @@ def make_job(
         for at, path in mounts.items()
     ]
     return OutageJob(live, sink, servers)
+
+
+def let_go(cluster: Cluster, where: str, name: str) -> None:
+    """Of a job that is deleted: it need not come to its last checkpoint."""
+    # It may be gone by now.
+    with suppress(ClusterError):
+        cluster.kubectl(
+            "patch", where, "streamingjob", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}'
+        )
 
 
 def wait_healthy(jobs: list[OutageJob], timeout: float) -> list[OutageJob]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.outages.faults import Outage, Scene
 from benchmarks.outages.figures import commonest, during, phases, recovered_at
-from benchmarks.outages.jobs import OutageJob, Sink, make_job, wait_healthy
+from benchmarks.outages.jobs import OutageJob, Sink, let_go, make_job, wait_healthy
 from benchmarks.outages.results import Result, Try
 from benchmarks.outages.watching import Watcher
 from cluster.errors import ClusterError
@@ -65,9 +65,8 @@ class Fleet:
             say(f"{job.name} is replaced by a new job")
             # It may not come to its last checkpoint, and nobody needs it.
             where = f"--namespace={job.live.namespace}"
-            patch = '--patch={"metadata":{"finalizers":null}}'
             self.scene.cluster.kubectl("delete", where, "streamingjob", job.name, "--wait=false")
-            self.scene.cluster.kubectl("patch", where, "streamingjob", job.name, "--type=merge", patch)
+            let_go(self.scene.cluster, where, job.name)
 
 
 @dataclass
