@@ -242,7 +242,13 @@ CASES: Mapping[str, tuple[BaseException, ...]] = {
         PermissionError(13, "Permission denied"),
         AnalysisException("[PATH_NOT_FOUND] Path does not exist: s3a://b/in. SQLSTATE: 42K03"),
     ),
-    "memory": (MemoryError(), java("java.lang.OutOfMemoryError", "Java heap space"), in_worker("MemoryError")),
+    "memory": (
+        MemoryError(),
+        java("java.lang.OutOfMemoryError", "Java heap space"),
+        in_worker("MemoryError"),
+        in_worker("ImportError: libgfortran.so: failed to map segment from shared object"),
+        OSError(12, "Cannot allocate memory"),
+    ),
     "network": (
         ConnectionRefusedError(111, "Connection refused"),
         TimeoutError("timed out"),
@@ -270,6 +276,10 @@ CASES: Mapping[str, tuple[BaseException, ...]] = {
         AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] The table or view `orders` cannot be found. SQLSTATE: 42P01"),
     ),
     "row": (
+        StreamingQueryException(
+            "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/0001.json.\n"
+            "\tat com.fasterxml.jackson.core.json.ReaderBasedJsonParser._reportInvalidToken(Unknown Source)"
+        ),
         StreamingQueryException("[CAST_INVALID_INPUT] The value 'x1' of the type STRING cannot be cast to BIGINT"),
         StreamingQueryException("[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] Encountered error while reading"),
     ),

@@ -34,7 +34,9 @@ class Evidence:
         package."""
         package, says, text = sign.partition(" says ")
         if says:
-            return any(text in said and (package == "*" or package in packages) for packages, said in self.texts)
+            # A word begins there: a parser's `reportInvalidToken` is no store's `InvalidToken`.
+            where = re.compile(rf"(?<!\w){re.escape(text)}")
+            return any(where.search(said) and (package == "*" or package in packages) for packages, said in self.texts)
         return sign in self.signs or ("*" in sign and any(fnmatchcase(shown, sign) for shown in self.signs))
 
 

@@ -439,7 +439,8 @@ TABLE: tuple[Fault, ...] = (
             "memory",
             "Driver or executor is out of memory",
             "Give it more memory if it comes again.",
-            "class:builtins.MemoryError, java:java.lang.OutOfMemoryError",
+            "class:builtins.MemoryError, java:java.lang.OutOfMemoryError, errno:12, * says Cannot allocate memory, "
+            "* says failed to map segment from shared object",
         ),
         _waits(
             "network",
