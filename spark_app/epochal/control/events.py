@@ -43,40 +43,41 @@ class EventReason(StrEnum):
 
 
 MEANING: dict[EventReason, str] = {
-    EventReason.STARTING: "A new generation's driver is started.",
-    EventReason.RESTORED: "The driver runs, and says from which epoch it went on.",
-    EventReason.SPEC_CHANGED: "The spec has changed in a way that needs a new driver: the old one stops first.",
-    EventReason.SOURCES_FINISHED: "Every source has ended: the last checkpoint is made.",
-    EventReason.STOPPED: "The job has stopped, or finished: the output of its newest epoch is committed.",
-    EventReason.CLEANUP_SUCCEEDED: "What only old epochs needed is deleted.",
-    EventReason.REPAIRED: "Something that belongs to the job was deleted by somebody, and is there again.",
+    EventReason.STARTING: "The operator starts the driver of a new generation.",
+    EventReason.RESTORED: "The driver runs; the message names the epoch it has restored.",
+    EventReason.SPEC_CHANGED: "An edit of the spec needs a new driver: the old one takes a last checkpoint first.",
+    EventReason.SOURCES_FINISHED: "All sources have ended: the job takes its last checkpoint.",
+    EventReason.STOPPED: "The job has stopped or finished, and its sinks have committed the latest epoch.",
+    EventReason.CLEANUP_SUCCEEDED: "The data of old epochs is deleted.",
+    EventReason.REPAIRED: "Somebody deleted an object of the job; the operator has created it again.",
     EventReason.DRAINING: (
-        "The driver has to go (its pod is evicted, preempted or deleted, its node is drained): it makes a last "
+        "The driver has to leave its node (eviction, preemption, drain or deletion of its pod): it takes a last "
         "checkpoint, and a new driver starts elsewhere."
     ),
-    EventReason.CHECKPOINT_FAILED: "A checkpoint failed; the message says why.",
-    EventReason.CHECKPOINT_TIMED_OUT: "A checkpoint took longer than its timeout and is aborted.",
+    EventReason.CHECKPOINT_FAILED: "A checkpoint failed; the message has the reason.",
+    EventReason.CHECKPOINT_TIMED_OUT: "A checkpoint exceeded its timeout and was aborted.",
     EventReason.DRIVER_UNREACHABLE: "The driver does not answer.",
-    EventReason.DRIVER_NOT_STARTING: "The driver's pod waits for something that may never come.",
+    EventReason.DRIVER_NOT_STARTING: "The driver's pod cannot start; the message says what it waits for.",
     EventReason.FAILED_CREATE: (
-        "The API server refuses something that the driver needs (a quota is used up, Pod Security or a webhook says "
-        "no, it is too busy); the message has its words. It is tried again, and told once."
+        "The API server refuses an object that the driver needs (quota, Pod Security, admission webhook, "
+        "overload); the message has its answer. The operator keeps retrying and sends this event once."
     ),
-    EventReason.RESTART_SCHEDULED: "The driver ended, or is replaced; the message says when the next one starts.",
+    EventReason.RESTART_SCHEDULED: "The driver failed or is replaced; the message has the time of the next start.",
     EventReason.STALLED: (
-        "The driver ended by something that a person must mend; the message says what. It is tried again meanwhile."
+        "The driver failed because of something that you need to fix; the message says what. The operator keeps "
+        "retrying."
     ),
-    EventReason.FAILED: "The job has failed for good; an edit of its spec gives it another chance.",
+    EventReason.FAILED: "The job has failed and does not restart. Edit its spec to start it again.",
     EventReason.WOULD_REPEAT: (
-        "Going back would bring committed output a second time, and a sink cannot take it back: the job waits until "
-        "`spec.restore.onCommittedOutput` is Repeat, or a newer epoch can be restored."
+        "A restore would write committed output a second time, and a sink cannot remove it. The job waits until "
+        "you set `spec.restore.onCommittedOutput` to Repeat, or until a newer epoch can be restored."
     ),
-    EventReason.STOP_FORCED: "The job was stopped without a last checkpoint: the newest epoch is what counts.",
-    EventReason.CLEANUP_FAILED: "A cleanup failed; checkpoints go on, and it is tried again later.",
-    EventReason.SPEC_NOT_ACCEPTED: "The spec cannot be run; the job is left as it was.",
-    EventReason.UNKNOWN_FIELDS: "The spec has fields that this release does not know; it passes over them.",
+    EventReason.STOP_FORCED: "The job was stopped without a last checkpoint; its latest epoch counts.",
+    EventReason.CLEANUP_FAILED: "A cleanup failed. Checkpoints go on, and the operator retries later.",
+    EventReason.SPEC_NOT_ACCEPTED: "The spec cannot run; the message says why. The job stays as it was.",
+    EventReason.UNKNOWN_FIELDS: "The spec has fields that this release does not know; the operator ignores them.",
     EventReason.STORE_UNAVAILABLE: "The operator cannot read the job's store.",
-    EventReason.LATE_ROWS: "Rows came too late for the first time: they are not in the result.",
+    EventReason.LATE_ROWS: "The job dropped late rows for the first time since its start.",
 }
 
 NORMAL = frozenset(
