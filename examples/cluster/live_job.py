@@ -123,6 +123,12 @@ class Cluster:
         )
 
 
+def _ended(pod: dict[str, Any]) -> bool:
+    """Whether nothing runs in it any more. A pod that is being deleted stays ``Running`` for a moment after that."""
+    containers = pod["status"].get("containerStatuses", [])
+    return bool(containers) and all("terminated" in container["state"] for container in containers)
+
+
 @dataclass
 class LiveJob:
     """One job in a namespace; its store and its output are below a prefix named after both."""
@@ -203,7 +209,7 @@ class LiveJob:
     def pods(self, role: Role) -> list[dict[str, Any]]:
         selector = f"--selector={JOB_LABEL}={self.name},{ROLE_LABEL}={role}"
         found = self.cluster.get(f"--namespace={self.namespace}", "pods", selector)
-        return [pod for pod in found["items"] if pod["status"]["phase"] in ("Pending", "Running")]
+        return [pod for pod in found["items"] if pod["status"]["phase"] in ("Pending", "Running") and not _ended(pod)]
 
     @property
     def driver(self) -> str:
