@@ -231,7 +231,11 @@ CASES: Mapping[str, tuple[BaseException, ...]] = {
         obstore.exceptions.GenericError(f"{_S3}400 Bad Request: <Code>AuthorizationHeaderMalformed</Code>"),
     ),
     "store-config": (errors.StoreConfigError("ftp://x", "is no store"),),
-    "disk-full": (OSError(28, "No space left on device"), OSError(122, "Disk quota exceeded")),
+    "disk-full": (
+        OSError(28, "No space left on device"),
+        OSError(122, "Disk quota exceeded"),
+        java("java.io.IOException", "No space left on device"),
+    ),
     "certificate": (
         ssl.SSLCertVerificationError("self-signed certificate"),
         java("javax.net.ssl.SSLHandshakeException"),

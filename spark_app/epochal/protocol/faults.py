@@ -419,7 +419,7 @@ TABLE: tuple[Fault, ...] = (
             "disk-full",
             "A local disk is full, or a quota is used up",
             "Give driver or executors more room.",
-            "errno:28, errno:122",
+            "errno:28, errno:122, * says No space left on device",
         ),
         _person(
             "certificate",
