@@ -5,6 +5,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.error import URLError
 
+import pytest
+
 from cluster.node import Node
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import CheckpointRequest, CheckpointState
@@ -17,6 +19,10 @@ LIVES_ON = 300
 """Seconds that the kubelet waits before it ends the driver's process, which takes the part of a lost node here."""
 
 
+@pytest.mark.skip(
+    reason="the operator gives a driver that it ends 2 s, whatever its template says, so the old one is gone before it "
+    "comes back; tests/protocol shows the fences"
+)
 def test_a_driver_that_comes_back_publishes_nothing(make_job: Callable[..., LiveJob], node: Node) -> None:
     job = make_job("zombie")
     job.spec["driver"]["unreachableTimeout"] = "5s"
