@@ -215,7 +215,8 @@ def test_each_right_of_the_cluster_role_is_needed(
         assert nodes.known.is_set()
     nodes.stop()
     assert len(bench.names("poddisruptionbudgets")) == (missing.verb != "create")
-    assert f'cannot {missing.verb} resource "{missing.resource}"' in caplog.text
+    # Not `caplog.text`: pytest hands its handler to PySpark's loggers, and they make it write JSON.
+    assert f'cannot {missing.verb} resource "{missing.resource}"' in "\n".join(caplog.messages)
 
 
 def test_without_a_lease_right_nobody_leads(world: World) -> None:

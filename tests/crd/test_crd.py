@@ -182,4 +182,5 @@ def test_fields_are_explained(server: Server) -> None:
     """`kubectl explain sjob.spec.checkpoint` reads this."""
     schemas = server.request("GET", "/openapi/v3/apis/epochal.dev/v1alpha1")["components"]["schemas"]
     spec = schemas["dev.epochal.v1alpha1.StreamingJob"]["properties"]["spec"]["properties"]
-    assert spec["checkpoint"]["properties"]["interval"]["description"].startswith("A checkpoint starts when")
+    explained = spec["checkpoint"]["properties"]["interval"]["description"]
+    assert explained.startswith("Time between the completion of one checkpoint")

@@ -1,20 +1,22 @@
 """Epochs up to the third take for ever: an operator that will not let go. Those after it are quick."""
 
 import time
+from collections.abc import Sequence
 
-from epochal import Pipeline
-from epochal.operators.stateless import TransformOperator
-from epochal.protocol.barrier import CheckpointBarrier
-from epochal.runtime.dataflow.operator import OperatorContext
+from pyspark.sql.types import StructType
+
+from epochal import BindContext, BoundOperator, CheckpointBarrier, Collector, Operator, OperatorContext, Pipeline
 
 LAST_SLOW = 3
 
 
-class Slow(TransformOperator):
-    def __init__(self) -> None:
-        super().__init__(lambda frame: frame)
+class Slow(Operator):
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
+        return _Slow({"main": inputs[0]})
 
-    def handle_checkpoint(self, barrier: CheckpointBarrier, ctx: OperatorContext) -> bool:
+
+class _Slow(BoundOperator):
+    def handle_checkpoint(self, barrier: CheckpointBarrier, ctx: OperatorContext, out: Collector) -> bool:
         if barrier.epoch <= LAST_SLOW:
             time.sleep(20)
         return True

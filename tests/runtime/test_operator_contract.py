@@ -49,6 +49,12 @@ def test_no_description_is_left_out() -> None:
     assert len(described()) >= 14
 
 
+@pytest.mark.parametrize("name", ["handle_checkpoint", "process", "on_watermark"])
+def test_a_method_that_nobody_would_call_is_refused(name: str) -> None:
+    with pytest.raises(PipelineError, match=f"Mine.{name} would never be called: define {name} on the BoundOperator"):
+        type("Mine", (Operator,), {name: lambda *_: None})
+
+
 def test_a_context_is_not_for_others_to_fill_in() -> None:
     for kind in (OperatorContext, BindContext, Batch, BatchStats):
         assert cast(Any, kind).__dataclass_params__.frozen

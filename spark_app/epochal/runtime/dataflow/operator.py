@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.runtime.dataflow.pending import PendingRows
+from epochal.runtime.errors import PipelineError
 from epochal.runtime.spark.plan_metrics import Metrics
 from epochal.runtime.state.table_manager import StateTable
 from epochal.runtime.state.tables import Run
@@ -182,11 +183,22 @@ class BoundOperator:
         return True
 
 
+_AT_WORK = frozenset(name for name in vars(BoundOperator) if not name.startswith("_"))
+
+
 class Operator(ABC):
     """One node of the graph as described. It never changes: what does is in what it is bound to."""
 
     takes_changelog: ClassVar[bool] = True
     """Whether rows that take others back may come. Who counts each row as one more cannot take them."""
+
+    def __init_subclass__(cls) -> None:
+        """Nobody would call them there, and nobody would notice."""
+        for name in sorted(_AT_WORK & vars(cls).keys()):
+            raise PipelineError(
+                f"{cls.__name__}.{name} would never be called: define {name} on the BoundOperator that "
+                f"{cls.__name__}.bind returns"
+            )
 
     @abstractmethod
     def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
