@@ -5,49 +5,39 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.error import URLError
 
-import pytest
-
 from cluster.node import Node
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import CheckpointRequest, CheckpointState
 from epochal.protocol.epochs import Epoch, Generation
 from examples.cluster.live_job import LiveJob, until
 from tests.e2e.driver_api import address, read_checkpoint, read_status, send_barrier, token
+from tests.e2e.driver_process import driver_pid, without_runtime
 from tests.e2e.network import cut_off
 
-LIVES_ON = 300
-"""Seconds that the kubelet waits before it ends the driver's process, which takes the part of a lost node here."""
 
-
-@pytest.mark.skip(
-    reason="the operator gives a driver that it ends 2 s, whatever its template says, so the old one is gone before it "
-    "comes back; tests/protocol shows the fences"
-)
 def test_a_driver_that_comes_back_publishes_nothing(make_job: Callable[..., LiveJob], node: Node) -> None:
     job = make_job("zombie")
     job.spec["driver"]["unreachableTimeout"] = "5s"
-    pod = job.spec["driver"]["podTemplate"]["spec"]
-    pod["terminationGracePeriodSeconds"] = LIVES_ON
-    pod["containers"][0]["lifecycle"] = {"preStop": {"exec": {"command": ["sleep", str(LIVES_ON)]}}}
     job.apply()
     job.wait_ready()
     until("an epoch", lambda: job.epoch)
     host, secret = address(job, job.driver), token(job)
-    with cut_off(node, host):
-        until("the driver to be given up", lambda: job.status["phase"] == "Restarting")
-        # As people do with a node that is lost; the operator would do it by itself, later.
-        job.kubectl("delete", "pod", f"{job.name}-driver-1", "--grace-period=0", "--force")
-        job.wait_ready(generation=2)
-        newest = job.wait_epochs(1)
-    assert read_status(host, secret).generation == 1, "the old driver is not there any more: nothing would be tried"
-    # What a controller might have sent just before it lost sight of that driver.
-    epoch = Epoch(newest + 1000)
-    barrier = CheckpointBarrier(epoch=epoch, min_epoch=Epoch(1), timestamp=int(time.time() * 1e6), then_stop=False)
-    send_barrier(host, secret, CheckpointRequest(generation=Generation(1), barrier=barrier))
-    until("the old driver to give up", lambda: _has_given_up(host, secret, epoch))
-    published = [name for name in job.objects("store") if name.endswith(f"{epoch:010d}/manifest.json")]
-    assert published == []
-    job.wait_epochs(1)
+    with without_runtime(driver_pid(job)):
+        with cut_off(node, host):
+            until("the driver to be given up", lambda: job.status["phase"] == "Restarting")
+            # As people do with a node that is lost; the operator would do it by itself, later.
+            job.kubectl("delete", "pod", f"{job.name}-driver-1", "--grace-period=0", "--force")
+            job.wait_ready(generation=2)
+            newest = job.wait_epochs(1)
+        assert read_status(host, secret).generation == 1, "the old driver is gone: nothing would be tried"
+        # What a controller might have sent just before it lost sight of that driver.
+        epoch = Epoch(newest + 1000)
+        barrier = CheckpointBarrier(epoch=epoch, min_epoch=Epoch(1), timestamp=int(time.time() * 1e6), then_stop=False)
+        send_barrier(host, secret, CheckpointRequest(generation=Generation(1), barrier=barrier))
+        until("the old driver to give up", lambda: _has_given_up(host, secret, epoch))
+        published = [name for name in job.objects("store") if name.endswith(f"{epoch:010d}/manifest.json")]
+        assert published == []
+        job.wait_epochs(1)
     assert job.generation == 2
     job.check_output()
     job.delete()
