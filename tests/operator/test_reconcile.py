@@ -408,6 +408,22 @@ def test_going_back_to_an_epoch_is_done_once() -> None:
     assert world.newest.restored >= newest
 
 
+def test_a_wish_to_go_back_that_comes_while_a_driver_starts_is_kept_for_the_next() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    kept = replace(SPEC, version=1, checkpoint=replace(SPEC.checkpoint, keep=50))
+    world.ticks(reconciler, kept, 20)
+    world.ticks(reconciler, replace(kept, version=2, state=DesiredState.SUSPENDED), 6)
+    world.ticks(reconciler, replace(kept, version=3), 2)
+    assert not record(world).restored
+    back = replace(kept, version=4, restore=RestoreSpec(from_epoch=Epoch(2)))
+    world.ticks(reconciler, back, 6)
+    assert world.newest.restored != 2
+    world.ticks(reconciler, replace(back, version=5, state=DesiredState.SUSPENDED), 6)
+    world.ticks(reconciler, replace(back, version=6), 4)
+    assert world.newest.restored == 2
+
+
 def test_a_fenced_driver_is_followed_by_a_generation_above_the_store() -> None:
     world = World()
     reconciler = Reconciler(world)

@@ -144,7 +144,8 @@ class JobRecord:
     job later has come from outside. ``draining_since``: since when the present generation's driver has to go (its pod
     is evicted, its node is drained), so it makes a last checkpoint, and another one starts elsewhere. ``begun``: the
     present generation's driver was seen, alive or not; until then ``refusal`` is what keeps it from being made.
-    ``version`` is the spec's with which the present generation was started.
+    ``version`` is the spec's with which the present generation was started, and ``asked`` the wish to go back that it was
+    started with: the spec may say another by the time it has restored. A record of release 0.1 has neither.
     """
 
     checkpoints: Record
@@ -165,6 +166,7 @@ class JobRecord:
     begun: bool = False
     refusal: Refusal | None = None
     version: int = 0
+    asked: str | None = None
 
 
 AT_REST = (JobPhase.STOPPED, JobPhase.FINISHED)
@@ -575,6 +577,7 @@ def _next_start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> JobR
         late=replace(job.late, of_driver=0),
         revision=spec.revision,
         version=spec.version,
+        asked=job.went_back if job.committing else spec.restore.wish,
         draining_since=None,
         begun=False,
         refusal=None,
@@ -745,7 +748,7 @@ def _take_restored(spec: JobSpec, job: JobRecord, status: DriverStatus, now: Sec
         checkpoints=record,
         restored=True,
         running_since=now,
-        went_back=spec.restore.wish,
+        went_back=job.asked if job.version else spec.restore.wish,
         restarts=replace(job.restarts, fault=""),
         phase=JobPhase.STOPPING if record.stop else JobPhase.RUNNING,
     )
