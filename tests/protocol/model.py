@@ -320,6 +320,17 @@ class World:
         self.calm_round()
         self.oracle.check_kept(self.record.min_epoch)
 
+    def go_on(self) -> None:
+        """Resume the job that has come to rest, and let it make an epoch. It may have rested before an epoch that was
+        damaged, or with output that is yet to be taken back: the next generation must put that right."""
+        before = self.record.completed_count
+        self.new_generation()
+        for _ in range(80):
+            self.calm_round()
+            if self.record.completed_count > before:
+                return
+        raise AssertionError(f"the job was resumed, and makes no epoch: {self.record}")
+
     def _check_checkpoints_go_on(self) -> None:
         """A cleanup that fails for ever does not stop checkpoints; nor does anything else, once all faults are over."""
         if not self.cleanups_fail or self.record.stop or self.record.stopped or self.oracle.corrupted:

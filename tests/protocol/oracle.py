@@ -218,6 +218,12 @@ class Oracle:
             assert self.paths.savepoint(name) in names, f"savepoint {name} is gone"
             assert not manifest.objects() - names, f"savepoint {name} lost {manifest.objects() - names}"
 
+    @property
+    def to_be_put_right(self) -> bool:
+        """Whether the next generation has to read rows again, or to take output back."""
+        line = set(self.ancestry(self.tip))
+        return not line.isdisjoint(self.corrupted) or not line.issuperset(self.sink)
+
     def check_exactly_once(self) -> None:
         """At the end: every row of the line's epochs came out once. With a sink that takes back, no job goes back to
         what it left behind (``start_generation`` refuses that); those of this model's that do are left out."""

@@ -188,6 +188,9 @@ class Histories(RuleBasedStateMachine):
         if self.world.store.objected:
             return  # what follows a violation would only hide it
         self.world.settle()
+        if self.world.oracle.to_be_put_right:
+            self.world.go_on()
+            self.world.settle()
         self.world.oracle.check_exactly_once()
         self.world.check_garbage_gone()
 
