@@ -144,8 +144,8 @@ class JobRecord:
     job later has come from outside. ``draining_since``: since when the present generation's driver has to go (its pod
     is evicted, its node is drained), so it makes a last checkpoint, and another one starts elsewhere. ``begun``: the
     present generation's driver was seen, alive or not; until then ``refusal`` is what keeps it from being made.
-    ``version`` is the spec's with which the present generation was started, and ``asked`` the wish to go back that it was
-    started with: the spec may say another by the time it has restored. A record of release 0.1 has neither.
+    ``version`` is the spec's with which the present generation was started, and ``asked`` the wish to go back that it
+    was started with: the spec may say another by the time it has restored. A record of release 0.1 has neither.
     """
 
     checkpoints: Record
