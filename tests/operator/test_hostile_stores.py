@@ -42,10 +42,10 @@ from tests.support.s3 import S3Bucket
 KEYS = Keys(access_key_id="KEY", secret_access_key="SECRET")
 URI = "s3://bucket/root"
 REQUEST, LOOK = 0.4, 0.8
-"""The limits of these tests; the real ones are longer."""
+"""The limits of tests that wait for them; the real ones are longer. Others keep those: this machine may be busy."""
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_reader, "LONGEST_REQUEST", REQUEST)
     monkeypatch.setattr(s3_reader, "LONGEST_LOOK", LOOK)
@@ -78,7 +78,7 @@ def error_of(behave: Behaviour, question: Callable[[S3Reader], object]) -> Store
         begun = time.monotonic()
         with pytest.raises(StoreError) as caught:
             question(reader(server.endpoint))
-        assert time.monotonic() - begun < 10 * LOOK
+        assert time.monotonic() - begun < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 300
@@ -105,6 +105,7 @@ TOO_LARGE = {
 }
 
 
+@pytest.mark.usefixtures("short_limits")
 @pytest.mark.parametrize("question", [get, names])
 @pytest.mark.parametrize("behave", [pytest.param(each, id=name) for name, each in HANGING.items()])
 def test_one_that_does_not_get_to_an_end_is_waited_for_once(
@@ -400,7 +401,6 @@ def test_the_real_store_is_read_as_the_usual_client_reads_it(
     s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_reader, "LONGEST_REQUEST", 20.0)
-    monkeypatch.setattr(s3_reader, "LONGEST_LOOK", 60.0)
     server, uri = s3_bucket.server, f"s3://{s3_bucket.name}/a/r=o+o@t"
     # As objects of this server are files, more than a page of them is made soonest so.
     for number in range(1005):
