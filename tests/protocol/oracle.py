@@ -133,7 +133,8 @@ class Oracle:
         """Called in the moment in which ``start_generation`` returns."""
         assert not isinstance(answer, WouldRepeat)
         if isinstance(answer, Fenced):
-            assert any(claimed >= generation for claimed in self.claimed), "fenced by nobody"
+            used = [record.retired_until or record.generation for record in self.claimed.values()]
+            assert any(number >= generation for number in used), "fenced by nobody"
             return
         if generation < max(self.claimed):
             return  # a zombie already: what it has found may be out of date

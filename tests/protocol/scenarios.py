@@ -179,10 +179,16 @@ def a_lost_answer_is_no_defeat() -> None:
 
 
 def a_generation_that_comes_up_late_does_not_turn_the_line() -> None:
-    store = _store(1, 2)
+    """Whether its successor has begun, or is just about to."""
+    store = SteppedStore()
+    for epoch in (1, 2):
+        put_epoch(store, manifest(epoch))
     _begin(store, 1)
-    assert _restored(store, 3, issued=2) == 2
-    _begin(store, 2, issued=2, back_to=1)
+    successor = Actor("successor", lambda: _begin(store, 3, issued=2))
+    assert successor.step_up_to("create team/orders/generations/000003")
+    assert isinstance(_begin(store, 2, issued=2, back_to=1), publish.Fenced)
+    assert successor.finish().manifest.epoch == 2
+    assert isinstance(_begin(store, 2, issued=2, back_to=1), publish.Fenced)
     assert _restored(store, 4, issued=2) == 2
 
 

@@ -123,6 +123,13 @@ class S3Reader(StoreReader):
         return True
 
     def list_names(self, prefix: str, *, after: str | None = None) -> list[str]:
+        return self._listed(prefix, after)
+
+    def list_page(self, prefix: str, *, after: str | None = None) -> list[str]:
+        return self._listed(prefix, after, enough=PAGE)[:PAGE]
+
+    def _listed(self, prefix: str, after: str | None, *, enough: int | None = None) -> list[str]:
+        """A server may end a page early and say that there is more: then it is no end."""
         query = {"list-type": "2", "max-keys": str(PAGE), "prefix": self._root + prefix}
         if after is not None:
             query["start-after"] = self._root + after
@@ -130,7 +137,7 @@ class S3Reader(StoreReader):
         while True:
             page = self._tried(functools.partial(self._page, query))
             names += [key.removeprefix(self._root) for key in page.keys if key.startswith(self._root + prefix)]
-            if page.next is None:
+            if page.next is None or (enough is not None and len(names) >= enough):
                 return sorted(names)
             query = {**query, "continuation-token": page.next}
 

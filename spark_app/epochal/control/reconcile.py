@@ -63,11 +63,11 @@ from epochal.protocol.decision import (
     StartCleanup,
     Stop,
 )
-from epochal.protocol.documents import GenerationRecord, Manifest, decode
+from epochal.protocol.documents import Manifest
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import DocumentError, NewerDocumentError, ObjectMissingError, StoreError
+from epochal.protocol.generations import Generations, Unreadable, newest_number
 from epochal.protocol.paths import JobPaths
-from epochal.protocol.publish import list_generations
 from epochal.protocol.resolve import newest_epoch_number, read_epoch, read_savepoint, uncommitted_epoch
 from epochal.protocol.store import StoreReader
 
@@ -250,7 +250,11 @@ class Reconciler:
         if not record.generation:
             return OutputCommitted()  # no driver has ever begun
         epoch = uncommitted_epoch(
-            self._backend.objects, self._backend.paths, known=record.newest_completed, min_epoch=record.min_epoch
+            self._backend.objects,
+            self._backend.paths,
+            known=record.newest_completed,
+            min_epoch=record.min_epoch,
+            near=record.generation,
         )
         return OutputCommitted() if epoch is None else OutputPending(epoch)
 
@@ -258,7 +262,7 @@ class Reconciler:
         if not isinstance(driver, DriverEnded) or driver.code != EXIT_FENCED:
             return None
         try:
-            return max(list_generations(self._backend.objects, self._backend.paths), default=None)
+            return newest_number(self._backend.objects, self._backend.paths, near=driver.generation) or None
         except StoreError as error:
             logger.warning("Cannot see which generation is the newest: %s", error)
             return None
@@ -354,23 +358,20 @@ def bytes_written(manifest: Manifest) -> int:
 
 def rebuild(store: StoreReader, paths: JobPaths, spec: JobSpec, now: Seconds) -> JobRecord:
     """The record of a job that has none: new, or its record was lost. The store knows all numbers that were used."""
-    generations = list_generations(store, paths)
-    newest = newest_epoch_number(store, paths)
+    newest = newest_number(store, paths)
     record = Record(
-        generation=max(generations, default=Generation(0)), generation_started=now, uid=spec.uid, issued=newest
+        generation=newest,
+        generation_started=now,
+        uid=spec.uid,
+        issued=newest_epoch_number(store, paths),
     )
-    return JobRecord(checkpoints=record, went_back=_went_back(store, paths, generations))
+    return JobRecord(checkpoints=record, went_back=_went_back(Generations(store, paths, newest)))
 
 
-def _went_back(store: StoreReader, paths: JobPaths, generations: list[Generation]) -> str | None:
+def _went_back(generations: Generations) -> str | None:
     """The last wish to go back that was carried out: a lost record must not go back a second time."""
-    for generation in reversed(generations):
-        name = paths.generation(generation)
-        try:
-            record = decode(name, store.get(name), GenerationRecord)
-        except (DocumentError, NewerDocumentError, ObjectMissingError):
-            continue
-        if record.unasked:
+    for record in generations.turns():
+        if isinstance(record, Unreadable) or record.unasked:
             continue
         if record.savepoint:
             return f"savepoint:{record.savepoint}"

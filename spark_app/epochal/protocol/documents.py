@@ -187,6 +187,10 @@ class GenerationRecord(_Body, frozen=True, omit_defaults=True):
     0 means that it was allowed to start empty. ``savepoint`` names the savepoint it went back to, if it was one.
     ``issued`` is the highest epoch number that was given out before it: its own epochs come after that. ``unasked``:
     nobody told it to go back; what is newer cannot be restored.
+
+    ``last_turn`` is the newest generation before it that went back (0: none), or whose record could not be read; None
+    in records of releases that did not write it. ``retired_until`` is set where no driver began: this number and all
+    below that one are used up.
     """
 
     generation: GenerationField
@@ -197,6 +201,14 @@ class GenerationRecord(_Body, frozen=True, omit_defaults=True):
     savepoint: Text | None = None
     issued: ParentField = Epoch(0)
     unasked: bool = False
+    last_turn: Annotated[Generation, Meta(ge=0, le=MAX_GENERATION)] | None = None
+    retired_until: GenerationField | None = None
+
+    def __post_init__(self) -> None:
+        if self.last_turn is not None and self.last_turn >= self.generation:
+            raise ValueError(f"generation {self.generation} cannot come after generation {self.last_turn}")
+        if self.retired_until is not None and self.retired_until <= self.generation:
+            raise ValueError(f"generation {self.generation} cannot be retired until generation {self.retired_until}")
 
 
 class CommitRecord(_Body, frozen=True):

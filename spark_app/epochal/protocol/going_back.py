@@ -11,21 +11,23 @@ from epochal.protocol import resolve
 from epochal.protocol.documents import COMMITTED_TABLES, Manifest, Seal
 from epochal.protocol.epochs import Epoch, next_epoch
 from epochal.protocol.errors import DocumentError, NewerDocumentError, ObjectMissingError
+from epochal.protocol.line import Line
 from epochal.protocol.paths import JobPaths
-from epochal.protocol.resolve import LeftBehind, Line, list_epochs
+from epochal.protocol.resolve import LeftBehind, list_epochs
 from epochal.protocol.store import Store
 
 Sinks = Mapping[str, str | None]
 """By name, why a sink cannot take back what it has committed; None of one that can."""
 
 
-def left_behind(store: Store, paths: JobPaths, restored: Epoch, *, known: Epoch, min_epoch: Epoch) -> LeftBehind | None:
+def left_behind(
+    store: Store, paths: JobPaths, restored: Epoch, *, line: Line, known: Epoch, min_epoch: Epoch
+) -> LeftBehind | None:
     """What restoring this epoch leaves behind; None if there is nothing newer.
 
     Newer epochs need not be in the store any more: ``known`` is the newest that the controller saw complete, and below
     ``min_epoch`` cleanup has taken what came after a savepoint.
     """
-    line = Line(store, paths)
     found: dict[Epoch, Manifest | None] = {}
     new: list[Epoch] = []
     for epoch in list_epochs(store, paths, since=next_epoch(restored)).manifests:

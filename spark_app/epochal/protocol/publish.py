@@ -20,7 +20,15 @@ from epochal.protocol.documents import (
 )
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import DocumentError, NewerDocumentError
-from epochal.protocol.paths import GenerationName, JobPaths
+from epochal.protocol.generations import (
+    NO_GENERATION,
+    Generations,
+    Unreadable,
+    newest_generation,
+    page_of_generations,
+    repeats,
+)
+from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import Created, Exists, Store, StoreReader
 
 
@@ -59,51 +67,78 @@ class GivenUp:
 def claim_generation(store: Store, paths: JobPaths, record: GenerationRecord) -> Fenced | None:
     """Become the driver of ``record.generation``; None if that worked.
 
-    1. Create the generation's record. One of two drivers of the same generation loses here.
-    2. See that no newer generation has begun.
-    3. See that the store would have refused a second driver: all else here rests on that. The record itself is what is
+    1. Take the numbers of older generations that never began: one record after the newest stands for all of them. A
+       driver that was asked for and comes up only now must pass that record, and finds that it is too late. So
+       records come in the order of their numbers, and what each says of those before it stays true.
+    2. Create the generation's record, which says who went back last. One of two drivers of the same generation loses
+       here.
+    3. See that no newer generation has begun.
+    4. See that the store would have refused a second driver: all else here rests on that. The record itself is what is
        created again, so that no other object is needed.
-    4. Take the numbers of older generations that never began. A driver that was asked for and comes up only now could
-       otherwise still go back, and turn the line under this generation's feet.
     """
     # Step 1
+    found = retire_generations(store, paths, record)
+    if isinstance(found, Fenced):
+        return found
+    # Step 2
+    record = _after(record, found)
     name, data = paths.generation(record.generation), encode(record)
     match store.create(name, data):
         case Exists():
             return Fenced(record.generation, f"generation {record.generation} has a driver already")
         case Created():
             pass
-    # Step 2
-    begun = list_generations(store, paths)
-    if begun and begun[-1] > record.generation:
-        return _taken_over(begun[-1], record.generation)
     # Step 3
+    if fenced := newer_generation(store, paths, record.generation):
+        return fenced
+    # Step 4
     # The same but for who wrote it: where it is written after all, it still says how the job's line goes.
     store.check_create(name, data, encode(replace(record, claim=f"{record.claim}-again")))
-    # Step 4
-    for generation in range(min([record.generation, *begun]), record.generation):
-        if generation not in begun:
-            retire_generation(store, paths, Generation(generation), record)
     return None
 
 
-def retire_generation(store: Store, paths: JobPaths, generation: Generation, by: GenerationRecord) -> None:
-    """Stand where a generation's record would be. One that is there already stays: it has begun after all."""
-    record = GenerationRecord(
-        generation=generation, claim=by.claim, created=by.created, writer=by.writer, issued=by.issued
-    )
-    store.create(paths.generation(generation), encode(record))
+def retire_generations(store: Store, paths: JobPaths, by: GenerationRecord) -> Generations | Fenced:
+    """Close the gap between the newest generation and this one. Whoever wants to go on from the newest has to create
+    the record after it: one wins, and everybody else goes on from there."""
+    newest = newest_generation(store, paths, near=by.generation, before=by.generation)
+    while True:
+        found = Generations(store, paths, newest)
+        last = found.read(newest) if newest else None
+        following = newest + 1
+        if isinstance(last, GenerationRecord) and last.retired_until:
+            following = last.retired_until
+        if following > by.generation:
+            return _taken_over(Generation(following), by.generation)
+        if following == by.generation:
+            return found
+        newest = Generation(following)
+        record = GenerationRecord(
+            generation=newest,
+            claim=by.claim,
+            created=by.created,
+            writer=by.writer,
+            issued=by.issued,
+            last_turn=_number(found.last_turn()),
+            retired_until=by.generation,
+        )
+        store.create(paths.generation(newest), encode(record))  # one that is there already stays: go on from that
 
 
-def list_generations(store: StoreReader, paths: JobPaths, *, after: Generation | None = None) -> list[Generation]:
-    """The generations that have begun, oldest first, by one listing."""
-    names = store.list_names(paths.generations, after=None if after is None else paths.generation(after))
-    return [name.generation for name in paths.recognised(names) if isinstance(name, GenerationName)]
+def _after(record: GenerationRecord, found: Generations) -> GenerationRecord:
+    """With what it says of the generations before it."""
+    turn = found.last_turn()
+    if isinstance(turn, GenerationRecord) and turn.last_turn is not None and repeats(record, turn):
+        return replace(record, last_turn=turn.last_turn)
+    return replace(record, last_turn=_number(turn))
+
+
+def _number(turn: GenerationRecord | Unreadable | None) -> Generation:
+    return turn.generation if turn else NO_GENERATION
 
 
 def newer_generation(store: StoreReader, paths: JobPaths, generation: Generation) -> Fenced | None:
-    """The fence: whether a newer generation has begun. One request, however many there were before."""
-    newer = list_generations(store, paths, after=generation)
+    """The fence: whether a newer generation has begun. One request, however many there were before or since."""
+    newer = page_of_generations(store, paths, after=generation)
     return _taken_over(newer[-1], generation) if newer else None
 
 

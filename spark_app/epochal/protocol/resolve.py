@@ -4,14 +4,14 @@ The cost does not grow with the job's history: one listing that starts at the ne
 read. Only when that one is unusable does the search widen.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from epochal.protocol.documents import DamageRecord, GenerationRecord, Manifest, Seal, decode, decode_any
 from epochal.protocol.epochs import FIRST_EPOCH, NO_EPOCH, Epoch, Generation
 from epochal.protocol.errors import DocumentError, NewerDocumentError, ObjectMissingError
+from epochal.protocol.line import Line
 from epochal.protocol.paths import CommittedName, DamagedName, JobPaths, ManifestName
-from epochal.protocol.publish import list_generations
 from epochal.protocol.store import StoreReader
 
 
@@ -92,9 +92,11 @@ def resolve(
     known: Epoch = NO_EPOCH,
     min_epoch: Epoch = FIRST_EPOCH,
     allow_empty: bool = False,
+    near: Generation | None = None,
 ) -> Resolution:
     """Find the epoch to restore.
 
+    ``near`` is a number that the newest generation is not far from, if one is known.
     ``known`` is the newest epoch that the controller saw complete (0: none): the search begins there, and a store
     that has lost it is not taken for a new job. Below ``min_epoch`` there are no epochs, whatever stands in the store:
     cleanup may be at it, and where it took a seal away a zombie may have left its manifest. An epoch that a driver
@@ -109,7 +111,7 @@ def resolve(
     An error of the store itself is raised, never taken for a missing epoch; and so is :class:`NewerDocumentError`:
     whoever cannot read the newest epoch because its release is too old must not go back to an older one.
     """
-    line = Line(store, paths)
+    line = Line(store, paths, near=near)
     skipped: list[Skipped] = []
     # Step 1
     recent = list_epochs(store, paths, since=known) if known else _EpochsInStore()
@@ -203,7 +205,12 @@ def why_damaged(store: StoreReader, paths: JobPaths, epoch: Epoch) -> str:
 
 
 def uncommitted_epoch(
-    store: StoreReader, paths: JobPaths, *, known: Epoch = NO_EPOCH, min_epoch: Epoch = FIRST_EPOCH
+    store: StoreReader,
+    paths: JobPaths,
+    *,
+    known: Epoch = NO_EPOCH,
+    min_epoch: Epoch = FIRST_EPOCH,
+    near: Generation | None = None,
 ) -> Epoch | None:
     """The newest epoch of the job's line, if its sinks are not known to have committed. A job without a driver may not
     rest before it is: nobody else would ever bring these rows to the sinks.
@@ -211,7 +218,7 @@ def uncommitted_epoch(
     That ``committed.json`` is there says it; what is in it does not matter. It is written after the last sink.
     """
     try:
-        found = resolve(store, paths, known=known, min_epoch=min_epoch)
+        found = resolve(store, paths, known=known, min_epoch=min_epoch, near=near)
     except NewerDocumentError as error:
         # Only its own release can restore it. Whether it is committed shows without that.
         name = paths.parse(error.name)
@@ -260,7 +267,7 @@ def newest_epoch_number(store: StoreReader, paths: JobPaths, *, known: Epoch = N
 
 
 def _newest_good(
-    store: StoreReader, paths: JobPaths, line: "Line", epochs: _EpochsInStore, min_epoch: Epoch, skipped: list[Skipped]
+    store: StoreReader, paths: JobPaths, line: Line, epochs: _EpochsInStore, min_epoch: Epoch, skipped: list[Skipped]
 ) -> Found | None:
     for epoch in sorted(epochs.manifests, reverse=True):
         if not can_be_an_epoch(epoch, min_epoch):
@@ -306,70 +313,3 @@ def _base(store: StoreReader, paths: JobPaths, turn: GenerationRecord, skipped: 
         skipped.append(Skipped(turn.back_to, found.message))
         return None
     return replace(found, skipped=tuple(skipped))
-
-
-class Line:
-    """The line of epochs that the job is on.
-
-    A generation that went back to an older epoch left the newer ones behind, whoever had made them; and with them the
-    turns that were made on the way to them: one can go back to an epoch that was left behind before.
-    """
-
-    def __init__(self, store: StoreReader, paths: JobPaths) -> None:
-        self._store = store
-        self._paths = paths
-        self._records: dict[Generation, GenerationRecord] = {}
-        self._listed: list[Generation] | None = None
-
-    def left_behind(self, manifest: Manifest) -> str | None:
-        """Why this epoch is not on the line, if a later generation went back to one before it."""
-        try:
-            turn = self.turn_to(manifest)
-        except DocumentError as error:
-            # Its generation may have gone back. To guess that it did not could bring back what was left behind.
-            return f"a later generation's record cannot be read ({error}); delete that object if it did not go back"
-        if turn and turn.back_to is not None and turn.back_to < manifest.epoch:
-            return f"generation {turn.generation} went back to epoch {turn.back_to}"
-        return None
-
-    def turn_to(self, manifest: Manifest) -> GenerationRecord | None:
-        """The last turn on the way from now back to the generation that made this epoch."""
-        last: GenerationRecord | None = None
-        for record in self._newest_first(down_to=manifest.generation):
-            if record.back_to is None:
-                continue
-            if last is None or last.back_to is None or record.issued < last.back_to:
-                last = record
-            # Otherwise it was made after the epoch that was gone back to later: that epoch does not stand on it.
-        return last
-
-    def went_below(self, epoch: Epoch) -> bool:
-        """Whether the newest generation that went back after this epoch's number was given out went below it. For
-        epochs whose maker is not known."""
-        try:
-            turns = (record for record in self._newest_first() if record.back_to is not None)
-            turn = next((turn for turn in turns if turn.issued >= epoch), None)
-        except DocumentError:
-            return False
-        return turn is not None and turn.back_to is not None and turn.back_to < epoch
-
-    def newest_turn(self) -> GenerationRecord | None:
-        """The newest generation that went back."""
-        try:
-            return next((record for record in self._newest_first() if record.back_to is not None), None)
-        except DocumentError:
-            return None
-
-    def _newest_first(self, down_to: int = 0) -> Iterator[GenerationRecord]:
-        if self._listed is None:
-            self._listed = list_generations(self._store, self._paths)
-        for generation in reversed(self._listed):
-            if generation <= down_to:
-                return
-            if generation not in self._records:
-                name = self._paths.generation(generation)
-                try:
-                    self._records[generation] = decode(name, self._store.get(name), GenerationRecord)
-                except ObjectMissingError:
-                    continue  # cleaned up since: older than every epoch that is kept
-            yield self._records[generation]

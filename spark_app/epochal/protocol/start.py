@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from epochal.protocol.documents import GenerationRecord, Seal
 from epochal.protocol.epochs import FIRST_EPOCH, NO_EPOCH, Epoch, next_epoch
 from epochal.protocol.going_back import left_behind, refusal
+from epochal.protocol.line import Line
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import Fenced, claim_generation, seal
 from epochal.protocol.resolve import (
     Found,
-    Line,
     NothingToRestore,
     Resolution,
     Skipped,
@@ -103,7 +103,14 @@ def _found(store: Store, paths: JobPaths, request: StartRequest, record: Generat
     found: Resolution
     if not record.back_to or record.unasked:
         allow_empty = request.allow_empty or record.back_to == NO_EPOCH
-        found = resolve(store, paths, known=request.known, min_epoch=request.min_epoch, allow_empty=allow_empty)
+        found = resolve(
+            store,
+            paths,
+            known=request.known,
+            min_epoch=request.min_epoch,
+            allow_empty=allow_empty,
+            near=record.generation,
+        )
     elif record.savepoint is not None:
         found = resolve_savepoint(store, paths, record.savepoint, record.back_to)
     else:
@@ -111,7 +118,8 @@ def _found(store: Store, paths: JobPaths, request: StartRequest, record: Generat
     if isinstance(found, NothingToRestore):
         return found
     restored = found.manifest.epoch if isinstance(found, Found) else NO_EPOCH
-    left = left_behind(store, paths, restored, known=request.known, min_epoch=request.min_epoch)
+    line = Line(store, paths, near=record.generation)
+    left = left_behind(store, paths, restored, line=line, known=request.known, min_epoch=request.min_epoch)
     return dataclasses.replace(found, left=left)
 
 
@@ -132,7 +140,7 @@ def _was_taken_back(store: Store, paths: JobPaths, request: StartRequest, found:
     """An epoch that was left behind before: what sinks wrote up to it was taken back, and would be missing."""
     if all(why is not None for why in request.sinks.values()):
         return None
-    why = Line(store, paths).left_behind(found.manifest)
+    why = Line(store, paths, near=request.record.generation).left_behind(found.manifest)
     if why is None:
         return None
     epoch = found.manifest.epoch

@@ -108,6 +108,10 @@ class StoreReader(ABC):
     def list_names(self, prefix: str, *, after: str | None = None) -> list[str]:
         """The names of all objects below ``prefix`` that sort after ``after``, sorted."""
 
+    @abstractmethod
+    def list_page(self, prefix: str, *, after: str | None = None) -> list[str]:
+        """The first of them, at most :data:`PAGE`; fewer only if there are no more. One request."""
+
 
 class Store(StoreReader):
     """One job store. Safe to use from several threads."""
@@ -203,6 +207,15 @@ class Store(StoreReader):
             return found
 
         return sorted(self._tried("list", prefix, pages), key=lambda info: info.name)
+
+    def list_page(self, prefix: str, *, after: str | None = None) -> list[str]:
+        def page() -> list[str]:
+            stream = obstore.list(self._backend, prefix, offset=after, chunk_size=PAGE)
+            if isinstance(self._backend, LocalStore):  # a disk does not sort
+                return sorted(meta["path"] for part in stream for meta in part)[:PAGE]
+            return [meta["path"] for meta in next(iter(stream), [])]
+
+        return self._tried("list", prefix, page)
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete these objects, in this order. What does not exist is no error: it may be a second try."""
