@@ -214,6 +214,9 @@ class SinkOperator(Operator):
     that does not fit is refused before anything runs (:mod:`epochal.runtime.dataflow.sink_contract`).
     """
 
+    def __init_subclass__(cls) -> None:
+        """Sinks are refused when they are put into a graph, with what to do in a sink's words."""
+
     # --- what a sink implements ---
 
     needs_frame: bool = True
