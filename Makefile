@@ -81,6 +81,14 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+.PHONY: docs
+docs: $(READY) ## Build the documentation site into build/site
+	$(BIN)/mkdocs build --strict
+
+.PHONY: docs-serve
+docs-serve: $(READY) ## Show the documentation site on this machine, also while you edit
+	$(BIN)/mkdocs serve
+
 SPARKS ?= 4.2.1 4.3.0
 
 .PHONY: newest-sparks

@@ -1,7 +1,8 @@
-"""The command line: `python -m cluster build|up|down|status|reload`."""
+"""The command line: `python -m cluster build|up|down|status|reload|secret`."""
 
 import argparse
 import fcntl
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +14,12 @@ from cluster.kind import KindCluster, docker_answers
 from cluster.layout import Layout, layout
 from cluster.node import Node
 from cluster.progress import say, step
+from cluster.s3 import secret_of
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m cluster", description=__doc__)
-    parser.add_argument("command", choices=["build", "up", "down", "status", "reload"])
+    parser.add_argument("command", choices=["build", "up", "down", "status", "reload", "secret"])
     parser.add_argument("--without-docker", action="store_true", help="plain processes, even if Docker could be used")
     options = parser.parse_args(arguments)
     command = options.command
@@ -28,6 +30,9 @@ def main(arguments: list[str]) -> int:
             well, lines = cluster.describe()
             print("\n".join(lines))
             return 0 if well else 1
+        if command == "secret":
+            print(json.dumps(secret_of(where), indent=2))
+            return 0
         with _alone(where), step(f"cluster {command}"):
             if command == "build":
                 Node(where).build()

@@ -4,9 +4,11 @@ import json
 import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from cluster.binaries import VERSITYGW
 from cluster.daemons import Daemon
+from cluster.errors import ClusterError
 from cluster.layout import NODE_ADDRESS, S3_PORT, Layout
 
 BUCKET = "epochal"
@@ -30,6 +32,15 @@ def access_file(layout: Layout) -> Path:
 
 def read_access(layout: Layout) -> S3Access:
     return S3Access(**json.loads(access_file(layout).read_text()))
+
+
+def secret_of(layout: Layout) -> dict[str, Any]:
+    """The Secret that a job names in ``credentialsSecret``."""
+    if not access_file(layout).exists():
+        raise ClusterError("there is no cluster yet: run `make cluster`")
+    access = read_access(layout)
+    keys = {"AWS_ACCESS_KEY_ID": access.access_key, "AWS_SECRET_ACCESS_KEY": access.secret_key}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3"}, "stringData": keys}
 
 
 def data_dir(layout: Layout) -> Path:

@@ -36,6 +36,7 @@ ORDER = (
     "test_zombie",
     "test_checkpoint_timeout",
     "test_several_jobs",
+    "test_tutorial",
 )
 """Cheap ones first; those of the shared job in an order in which each finds it running."""
 
