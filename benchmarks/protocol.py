@@ -27,8 +27,16 @@ from rich.table import Table as RichTable
 
 from epochal.protocol.cleanup import Cleaned, clean
 from epochal.protocol.decision import CheckpointSpec, Observation, Record
-from epochal.protocol.documents import CommitRecord, GenerationRecord, Manifest, OperatorState, Run, RunPart, encode
-from epochal.protocol.documents import Table as StateTable
+from epochal.protocol.documents import (
+    CommitRecord,
+    GenerationRecord,
+    Manifest,
+    OperatorState,
+    RunPart,
+    StoredRun,
+    StoredTable,
+    encode,
+)
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.progress import progress
@@ -89,7 +97,7 @@ def manifest(paths: JobPaths, epoch: int, generation: int = 1) -> Manifest:
         operator="sums", table="totals", epoch=Epoch(epoch), generation=Generation(generation), run=0, part=0
     )
     part = RunPart(object=paths.state_object(name), rows=1000, bytes=10_000)
-    table = StateTable(kind="KeyedTime", runs=(Run(parts=(part,), min_time=0, max_time=1),) * 8)
+    table = StoredTable(kind="KeyedTime", runs=(StoredRun(parts=(part,), min_time=0, max_time=1),) * 8)
     return Manifest(
         namespace=paths.namespace,
         job=paths.job,

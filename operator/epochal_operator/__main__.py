@@ -26,9 +26,9 @@ from epochal_operator.names import PLURAL
 from epochal_operator.process.election import Timing
 from epochal_operator.process.health import Health
 from epochal_operator.process.leader import Leadership
-from epochal_operator.process.round_pools import Rounds
+from epochal_operator.process.reconcile_pools import ReconcilePools
 from epochal_operator.reporting.logs import configure_logs
-from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.reporting.metrics import OperatorMetrics
 from epochal_operator.stores.store_access import StoreRules, Stores
 
 logger = logging.getLogger("epochal_operator")
@@ -142,7 +142,7 @@ def main(arguments: list[str]) -> int:
     configure_logs(options.log_format, debug=options.debug)
     # As the first process of a container it would otherwise not be ended by the signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    metrics, health = Metrics(), Health()
+    metrics, health = OperatorMetrics(), Health()
     try:
         client = load_client(connections=options.threads)
     except ConfigException as error:
@@ -165,7 +165,7 @@ def main(arguments: list[str]) -> int:
         return 1
 
 
-def _leadership(options: Options, metrics: Metrics) -> Leadership:
+def _leadership(options: Options, metrics: OperatorMetrics) -> Leadership:
     timing = Timing(options.lease_duration)
     # Connections of its own: renewing waits for nothing else.
     api = Api(
@@ -182,9 +182,9 @@ def _wait_to_lead(leadership: Leadership) -> None:
         raise
 
 
-def _work(api: Api, options: Options, metrics: Metrics, health: Health, leadership: Leadership | None) -> int:
+def _work(api: Api, options: Options, metrics: OperatorMetrics, health: Health, leadership: Leadership | None) -> int:
     """Look after the jobs until this process is asked to end."""
-    rounds = Rounds(before=leadership.check if leadership else lambda: None)
+    rounds = ReconcilePools(before=leadership.check if leadership else lambda: None)
     try:
         watched = Watched(api, options.namespaces)
         health.add("watches", watched.problem)
@@ -204,7 +204,13 @@ def _work(api: Api, options: Options, metrics: Metrics, health: Health, leadersh
 
 
 def _run(
-    api: Api, watched: Watched, nodes: Nodes, rounds: Rounds, options: Options, metrics: Metrics, health: Health
+    api: Api,
+    watched: Watched,
+    nodes: Nodes,
+    rounds: ReconcilePools,
+    options: Options,
+    metrics: OperatorMetrics,
+    health: Health,
 ) -> None:
     cluster = Cluster(
         api=api,

@@ -20,7 +20,7 @@ from epochal.control.lifecycle import (
     restore_config,
 )
 from epochal.control.reconcile import Reconciler, Tick
-from epochal.control.refusal import Refusal, RefusedError, refused_again
+from epochal.control.refusal import RefusedTries, ResourceRefusedError, refused_again
 from epochal.control.schema import ManifestError
 from epochal.protocol.decision import NoCleanup, Nothing, Seconds
 from epochal.protocol.errors import DocumentError, MissingBucketError, NewerDocumentError, StoreError
@@ -34,7 +34,7 @@ from epochal_operator.kubernetes.manifests import resources
 from epochal_operator.kubernetes.spec_reader import SpecReader, revision_in_use
 from epochal_operator.kubernetes.watch_cache import version_of
 from epochal_operator.names import PLURAL, Role, labels
-from epochal_operator.reporting.metrics import JobKey, Metrics
+from epochal_operator.reporting.metrics import JobKey, OperatorMetrics
 from epochal_operator.reporting.status import with_blocked
 from epochal_operator.reporting.timestamps import parse_timestamp
 from epochal_operator.stores.s3_reader import LargeReadsBusyError
@@ -67,7 +67,7 @@ class _Job:
     waiting: str = ""
     store_down: bool = False
     bucket_missing: bool = False
-    repairs: Refusal | None = None
+    repairs: RefusedTries | None = None
     pauses: Pauses = field(default_factory=Pauses)
     """After an answer of the API server that was an error."""
     quiet_until: Seconds = 0.0
@@ -78,7 +78,7 @@ class Controller:
     def __init__(
         self,
         cluster: Cluster,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         *,
         default_image: str | None = None,
         own_namespace: str = "",
@@ -260,7 +260,7 @@ class Controller:
             return []
         try:
             made = backend.belongings.repaired(spec, owner, found.generation, restore_config(spec, record))
-        except RefusedError as error:
+        except ResourceRefusedError as error:
             self._metrics.on_refused(_key(backend.body), error.refused.resource)
             job.repairs = refused_again(before, error.refused, spec, now, seed=spec.uid)
             return [] if before else [Event(EventReason.FAILED_CREATE, str(error))]

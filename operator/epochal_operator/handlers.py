@@ -15,7 +15,7 @@ from epochal.control.schema import GROUP, VERSION
 from epochal_operator.controller import Controller
 from epochal_operator.names import FINALIZER, KOPF_PREFIX, PLURAL
 from epochal_operator.process.health import SLOWEST_LOOP, Beat, Health
-from epochal_operator.process.round_pools import Rounds
+from epochal_operator.process.reconcile_pools import ReconcilePools
 from epochal_operator.process.vital_threads import end_process
 
 LONGEST_END = 30.0
@@ -68,7 +68,7 @@ def settings() -> kopf.OperatorSettings:
     return settings
 
 
-def register(registry: kopf.OperatorRegistry, controller: Controller, *, rounds: Rounds, tick: float) -> None:
+def register(registry: kopf.OperatorRegistry, controller: Controller, *, rounds: ReconcilePools, tick: float) -> None:
     """Register the handlers: one for as long as a job lives and one for its deletion, both rounds of one loop."""
 
     @kopf.on.login(id="login", registry=registry)
@@ -92,7 +92,7 @@ def register(registry: kopf.OperatorRegistry, controller: Controller, *, rounds:
 
     @kopf.on.delete(GROUP, VERSION, PLURAL, id="stop-first", registry=registry)
     async def on_delete(body: kopf.Body, **_: Any) -> None:
-        """Rounds until nothing runs any more. An operator that is restarted begins here again."""
+        """Reconciles until nothing runs any more. An operator that is restarted begins here again."""
         uid = str(body["metadata"]["uid"])
         with rounds.of_job(uid):
             while True:

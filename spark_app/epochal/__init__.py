@@ -33,8 +33,8 @@ if TYPE_CHECKING:
         Collector,
         Operator,
         OperatorContext,
-        SinkOperator,
     )
+    from epochal.runtime.dataflow.two_phase_sink import SinkOperator
     from epochal.runtime.errors import PipelineError
     from epochal.runtime.state.latest_table import LatestTable
     from epochal.runtime.state.tables import GlobalTable, KeyedTimeTable
@@ -63,8 +63,8 @@ _HOMES = {
         "Collector",
         "Operator",
         "OperatorContext",
-        "SinkOperator",
     ),
+    "epochal.runtime.dataflow.two_phase_sink": ("SinkOperator",),
     "epochal.runtime.errors": ("PipelineError",),
     "epochal.runtime.state.latest_table": ("LatestTable",),
     "epochal.runtime.state.tables": ("GlobalTable", "KeyedTimeTable"),

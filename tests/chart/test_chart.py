@@ -13,7 +13,7 @@ from epochal.control.job import DEFAULT_SERVICE_ACCOUNT
 from epochal.control.schema import load_crd
 from epochal_operator import names
 from epochal_operator.__main__ import parse_options
-from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.reporting.metrics import OperatorMetrics
 from tests.chart.render import (
     CHART,
     CRD,
@@ -249,7 +249,7 @@ def metrics_in(text: str) -> set[str]:
 
 
 def test_alerts_and_dashboard_ask_for_metrics_that_exist() -> None:
-    families = list(Metrics().registry.collect())
+    families = list(OperatorMetrics().registry.collect())
     known = {f"{family.name}{end}" for family in families for end in ("", "_total", "_bucket", "_sum", "_count")}
     asked = set().union(*map(metrics_in, expressions()))
     assert asked

@@ -7,7 +7,7 @@ import pytest
 
 from epochal.connectors.registry import AllConnectors
 from epochal.protocol.control import StorageConfig
-from epochal.runtime.dataflow.operator import SinkOperator
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.errors import PipelineError
 
 

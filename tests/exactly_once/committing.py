@@ -17,7 +17,7 @@ from epochal.connectors.parquet.sink import ParquetSink
 from epochal.connectors.postgres.sink import PostgresSink
 from epochal.connectors.postgres.target import PostgresTarget
 from epochal.protocol.control import StorageConfig
-from epochal.runtime.dataflow.operator import SinkOperator
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from tests.connectors.commits import SCHEMA, Commits, Described
 from tests.exactly_once.connectors import catalog
 

@@ -13,7 +13,7 @@ from epochal_operator.kubernetes.backend import Cluster
 from epochal_operator.kubernetes.nodes import Nodes
 from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import PLURAL
-from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.reporting.metrics import OperatorMetrics
 from epochal_operator.stores.store_access import StoreRules, Stores
 from tests.operator.fake_kubelet import FakeKubelet
 from tests.operator.harness import Bench, OperatorProcess, Rounds, install_crd, load_api
@@ -44,7 +44,7 @@ def bench(api: Api, kubelet: FakeKubelet, tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture
 def rounds(api: Api, bench: Bench) -> Iterator[Rounds]:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     watched = Watched(api, [bench.namespace])
     watched.start()
     rounds: Rounds

@@ -30,7 +30,7 @@ import msgspec
 import pyarrow
 from pyarrow import parquet
 
-from epochal.protocol.cleanup import CleanupRefused, clean
+from epochal.protocol.cleanup import NotCleaned, clean
 from epochal.protocol.control import (
     TOKEN_VARIABLE,
     CheckpointReport,
@@ -331,8 +331,8 @@ class FakeKubelet:
             case _:
                 paths = JobPaths(given["namespace"], given["job"])
                 done = clean(open_store(command[4]), paths, Epoch(int(given["min-epoch"])))
-                refused = isinstance(done, CleanupRefused)
-                self._ended(container, 1 if refused else 0, done.message if isinstance(done, CleanupRefused) else "")
+                refused = isinstance(done, NotCleaned)
+                self._ended(container, 1 if refused else 0, done.message if isinstance(done, NotCleaned) else "")
 
     # --- what is told of them -----------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from epochal.protocol.store import Store, open_store
 from epochal_operator.api import Api, ApiError, JsonObject, NotFoundError, path
 from epochal_operator.controller import Controller
 from epochal_operator.names import PLURAL
-from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.reporting.metrics import OperatorMetrics
 from tests.operator.fake_kubelet import wait_until
 from tests.support.fake_driver import stretches
 
@@ -216,7 +216,7 @@ class Rounds:
 
     bench: Bench
     controller: Controller
-    metrics: Metrics
+    metrics: OperatorMetrics
     ahead: float = 0.0
     """How far the clock is ahead of the real one."""
 

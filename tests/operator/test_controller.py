@@ -14,7 +14,7 @@ from epochal_operator.kubernetes.dependents import TOKEN_CHECK_EVERY
 from epochal_operator.kubernetes.nodes import Nodes
 from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import FINALIZER, PLURAL
-from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.reporting.metrics import OperatorMetrics
 from epochal_operator.stores.store_access import StoreRules, Stores
 from tests.operator.fake_kubelet import FakeKubelet, wait_until
 from tests.operator.harness import Bench, JobHandle, Rounds
@@ -168,7 +168,7 @@ def test_a_job_that_was_never_started_is_deleted_at_once(bench: Bench, rounds: R
 
 def test_no_job_runs_beside_the_operator(bench: Bench, rounds: Rounds) -> None:
     """A driver there could start a pod as the operator."""
-    inside = Controller(rounds.controller._cluster, Metrics(), own_namespace=bench.namespace)
+    inside = Controller(rounds.controller._cluster, OperatorMetrics(), own_namespace=bench.namespace)
     job = with_finalizer(bench)
     assert [event.reason for event in inside.tick(job.get())] == [EventReason.SPEC_NOT_ACCEPTED]
     assert inside.tick(job.get()) == [], "told once"
@@ -186,7 +186,7 @@ def test_a_job_beside_the_operator_that_runs_already_has_no_successor(bench: Ben
     """As after an update from a release that still started it."""
     job = bench.apply()
     rounds.until(job, running(1))
-    rounds.controller = Controller(rounds.controller._cluster, Metrics(), own_namespace=bench.namespace)
+    rounds.controller = Controller(rounds.controller._cluster, OperatorMetrics(), own_namespace=bench.namespace)
     rounds.until(job, running(2))
     assert job.condition("Stalled")["reason"] == "SpecNotAccepted"
     bench.delete("pods", "job-driver-1", grace=0)
@@ -235,7 +235,7 @@ def test_an_operator_that_sees_nothing_never_has_two_drivers(
     stores = Stores(bench.api, StoreRules(local=True))
     nodes = Nodes(bench.api)
     cluster = Cluster(api=bench.api, watched=blind, nodes=nodes, clock=time.time, stores=stores, driver_timeout=0.5)
-    other = Controller(cluster, Metrics())
+    other = Controller(cluster, OperatorMetrics())
     end = time.monotonic() + 3
     while time.monotonic() < end:
         other.tick(job.get())

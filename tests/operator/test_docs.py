@@ -4,7 +4,7 @@ from pathlib import Path
 
 from epochal.control.events import MEANING, Event, EventReason
 from epochal_operator.reporting.conditions import ConditionType
-from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.reporting.metrics import OperatorMetrics
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operator.md"
 
@@ -23,6 +23,6 @@ def test_the_page_lists_every_event_and_condition() -> None:
 
 def test_the_page_lists_every_metric() -> None:
     text = PAGE.read_text()
-    for family in Metrics().registry.collect():
+    for family in OperatorMetrics().registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"`{name}`" in text, name

@@ -7,7 +7,7 @@ import pytest
 
 from epochal.protocol.decision import Seconds
 from epochal_operator.api import ApiError, ConflictError, JsonObject, NotFoundError
-from epochal_operator.process.election import LONGEST_LEASE, LeaseRecord, Move, Timing, View, decide, look
+from epochal_operator.process.election import LONGEST_LEASE, LeaseRecord, LeaseView, Move, Timing, decide, look
 from epochal_operator.process.leader import Leadership
 
 TIMING = Timing(15.0)
@@ -15,7 +15,7 @@ OTHER = LeaseRecord(holder="other", renewed="1", duration=15)
 
 
 def moves(*seen: tuple[Seconds, LeaseRecord | None], me: str = "me") -> list[Move]:
-    view: View | None = None
+    view: LeaseView | None = None
     found = []
     for now, record in seen:
         view = look(view, record, TIMING, now)

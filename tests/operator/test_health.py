@@ -13,7 +13,7 @@ import pytest
 
 from cluster.processes import free_port
 from epochal_operator.process.health import Beat, Health
-from epochal_operator.process.round_pools import SLOW, SLOW_FOR, Rounds
+from epochal_operator.process.reconcile_pools import SLOW, SLOW_FOR, ReconcilePools
 from epochal_operator.process.vital_threads import EXIT_BROKEN
 
 
@@ -67,7 +67,7 @@ threading.Event().wait()
 
 def test_rounds_that_hang_hold_up_no_other() -> None:
     """Three times as many hang as there are threads; each has had one slow round, as each would have had."""
-    rounds = Rounds(4)
+    rounds = ReconcilePools(4)
     hang = threading.Event()
 
     async def play() -> None:
@@ -89,7 +89,7 @@ def test_rounds_that_hang_hold_up_no_other() -> None:
 
 def test_a_job_is_among_the_slow_until_it_was_quick_for_a_while() -> None:
     now = 0.0
-    rounds = Rounds(1, clock=lambda: now)
+    rounds = ReconcilePools(1, clock=lambda: now)
 
     def taking(seconds: float) -> str:
         def function() -> str:
@@ -106,7 +106,7 @@ def test_a_job_is_among_the_slow_until_it_was_quick_for_a_while() -> None:
 
 
 def test_rounds_that_do_not_end_are_told_at_the_end() -> None:
-    rounds = Rounds(2)
+    rounds = ReconcilePools(2)
     hang = threading.Event()
     rounds._submit("job", hang.wait)
     assert not rounds.close(0.1)
@@ -115,7 +115,7 @@ def test_rounds_that_do_not_end_are_told_at_the_end() -> None:
 
 
 def test_no_round_is_expected_where_there_is_no_job() -> None:
-    rounds = Rounds(1)
+    rounds = ReconcilePools(1)
 
     def expected() -> bool:
         return rounds._beat._last is not None

@@ -7,19 +7,19 @@ from prometheus_client import generate_latest
 from epochal.control.lifecycle import JobPhase, Restarts, Seen
 from epochal.protocol.decision import Complete, EndCleanup, EpochPublished, Reason
 from epochal.protocol.epochs import Epoch
-from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.reporting.metrics import OperatorMetrics
 from tests.operator.test_status import FLYING, RUNNING, UP, tick_of
 
 KEY = ("default", "job")
 
 
-def text(metrics: Metrics) -> list[str]:
+def text(metrics: OperatorMetrics) -> list[str]:
     return [line for line in generate_latest(metrics.registry).decode().splitlines() if not line.startswith("#")]
 
 
 def test_a_job_is_counted_from_its_first_round_to_its_last() -> None:
     now = [1100.0]
-    metrics = Metrics(clock=lambda: now[0])
+    metrics = OperatorMetrics(clock=lambda: now[0])
     metrics.on_tick(KEY, tick_of(replace(RUNNING, restarts=Restarts(total=2))))
     now[0] = 1104.0
     lines = text(metrics)
@@ -34,14 +34,14 @@ def test_a_job_is_counted_from_its_first_round_to_its_last() -> None:
 
 def test_a_job_whose_rounds_never_succeed_grows_old_too() -> None:
     now = [1000.0]
-    metrics = Metrics(clock=lambda: now[0])
+    metrics = OperatorMetrics(clock=lambda: now[0])
     metrics.begin(KEY)
     now[0] = 1030.0
     assert metrics.tick_ages() == [30.0]
 
 
 def test_checkpoints_and_their_failures_are_counted() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     record = replace(FLYING.checkpoints, in_flight=None, completed=(Epoch(3),))
     done = replace(FLYING, checkpoints=record)
     seen = Seen(driver=UP, fate=EpochPublished(bytes=7))
@@ -56,7 +56,7 @@ def test_checkpoints_and_their_failures_are_counted() -> None:
 
 
 def test_cleanups_are_counted_by_how_they_ended() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     changed = replace(RUNNING, checkpoints=replace(RUNNING.checkpoints, min_epoch=Epoch(2)))
     tick = tick_of(changed, RUNNING)
     metrics.on_tick(KEY, replace(tick, step=replace(tick.step, action=EndCleanup(succeeded=True))))
@@ -66,7 +66,7 @@ def test_cleanups_are_counted_by_how_they_ended() -> None:
 
 def test_a_number_that_is_none_leaves_nobody_without_metrics() -> None:
     """Whoever may write a job's status may write any number into its record."""
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     huge = replace(RUNNING.checkpoints, completed=(Epoch(10**400),), last_checkpoint=10**400)
     metrics.on_tick(KEY, tick_of(replace(RUNNING, checkpoints=huge, restarts=Restarts(total=10**400))))
     metrics.on_tick(("default", "other"), tick_of(RUNNING))

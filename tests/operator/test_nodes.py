@@ -8,7 +8,7 @@ from epochal_operator.api import ApiError, JsonObject
 from epochal_operator.kubernetes import pod_state
 from epochal_operator.kubernetes.nodes import Nodes
 from tests.operator.fake_kubelet import wait_until
-from tests.operator.test_watching import ScriptedApi
+from tests.operator.test_watch_cache import ScriptedApi
 
 
 def node(name: str, *taints: str, **spec: Any) -> JsonObject:

@@ -12,7 +12,7 @@ from epochal.control.lifecycle import JobPhase
 from epochal.control.reconcile import Reconciler, Tick
 from epochal.protocol.epochs import next_epoch
 from epochal_operator.reporting.conditions import ConditionType, conditions
-from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.reporting.metrics import OperatorMetrics
 from epochal_operator.reporting.status import project
 from epochal_operator.reporting.timestamps import timestamp
 from tests.operator.test_reconcile import SPEC, assert_exactly_once, record
@@ -219,7 +219,7 @@ def test_a_cleanup_that_is_refused_backs_off_and_is_told_once() -> None:
 
 
 def test_refusals_are_counted() -> None:
-    world, metrics = World(refuses=QUOTA), Metrics(lambda: 0.0)
+    world, metrics = World(refuses=QUOTA), OperatorMetrics(lambda: 0.0)
     reconciler = Reconciler(world)
     for _ in range(30):
         metrics.on_tick(("shop", "job"), world.ticks(reconciler, REFUSED))

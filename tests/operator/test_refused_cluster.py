@@ -15,7 +15,7 @@ from kubernetes.client import ApiClient, Configuration
 from epochal_operator.api import Api, ApiError, JsonObject, path
 from epochal_operator.controller import Controller
 from epochal_operator.names import ROLE_LABEL, Role
-from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.reporting.metrics import OperatorMetrics
 from epochal_operator.reporting.status import load_record
 from tests.operator.fake_kubelet import wait_until
 from tests.operator.harness import Bench, JobHandle, Rounds, patch
@@ -259,7 +259,7 @@ def test_a_restart_of_the_operator_goes_on_with_the_same_generation(bench: Bench
     job = bench.apply()
     with quota(bench, pods="0"):
         events(bench, job, rounds, tries=2)
-        rounds.controller = Controller(rounds.controller._cluster, Metrics())
+        rounds.controller = Controller(rounds.controller._cluster, OperatorMetrics())
         told = events(bench, job, rounds, tries=4)
         assert "FailedCreate" not in told, "it was told before"
         assert job.status["generation"] == 1

@@ -16,7 +16,7 @@ from epochal_operator.kubernetes.backend import Cluster
 from epochal_operator.kubernetes.nodes import Nodes
 from epochal_operator.kubernetes.watch_cache import Watched
 from epochal_operator.names import PLURAL
-from epochal_operator.reporting.metrics import Metrics
+from epochal_operator.reporting.metrics import OperatorMetrics
 from tests.operator.fake_kubelet import FakeKubelet, wait_until
 from tests.operator.harness import Bench, JobHandle, Rounds
 
@@ -57,7 +57,7 @@ def other(bench: Bench, rounds: Rounds) -> Iterator[Other]:
         stores=rounds.controller._cluster.stores,
         driver_timeout=0.5,
     )
-    yield Other(api, Controller(cluster, Metrics(), deletion_timeout=100.0))
+    yield Other(api, Controller(cluster, OperatorMetrics(), deletion_timeout=100.0))
     watched.stop()
 
 

@@ -13,7 +13,7 @@ from epochal.control.job import JobSpec
 from epochal.control.lifecycle import TRANSITIONS, DriverAbsent, DriverEnded, JobPhase, JobRecord
 from epochal.control.permit import Permit
 from epochal.control.reconcile import DriverAlive, Reconciler, Tick
-from epochal.control.refusal import Refused, RefusedError
+from epochal.control.refusal import Refused, ResourceRefusedError
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
     EXIT_FAILED,
@@ -303,7 +303,7 @@ class World:
     def start_driver(self, permit: Permit, generation: Generation, restore: RestoreConfig) -> None:
         if self.refuses:
             self.tries.append((self.now, generation))
-            raise RefusedError(Refused("pods", self.refuses))
+            raise ResourceRefusedError(Refused("pods", self.refuses))
         with self.around("start"):
             assert not any(driver.alive for driver in self.drivers.values()), "two drivers at once"
             assert generation not in self.drivers, "a generation was used twice"
@@ -324,7 +324,7 @@ class World:
 
     def start_cleanup(self, permit: Permit, min_epoch: Epoch) -> None:
         if self.refuses:
-            raise RefusedError(Refused("jobs", self.refuses))
+            raise ResourceRefusedError(Refused("jobs", self.refuses))
         with self.around("cleanup"):
             self.cleanup_left = 3
 

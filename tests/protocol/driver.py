@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.decision import EpochFailed, EpochPublished, EpochUnknown, Fate, InProgress
-from epochal.protocol.documents import CommitRecord, Manifest, OperatorState, Run, RunPart, SourcePosition, Table
+from epochal.protocol.documents import (
+    CommitRecord,
+    Manifest,
+    OperatorState,
+    RunPart,
+    SourcePosition,
+    StoredRun,
+    StoredTable,
+)
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
 from epochal.protocol.errors import StoreError
 from epochal.protocol.paths import JobPaths, StateName
@@ -233,11 +241,11 @@ class Driver:
                     run.object = None
 
 
-def _described(runs: list[HeldRun]) -> Table:
-    return Table(
+def _described(runs: list[HeldRun]) -> StoredTable:
+    return StoredTable(
         kind="KeyedTime",
         runs=tuple(
-            Run(parts=(RunPart(object=run.object or "", rows=1, bytes=1),), min_time=run.first, max_time=run.end)
+            StoredRun(parts=(RunPart(object=run.object or "", rows=1, bytes=1),), min_time=run.first, max_time=run.end)
             for run in runs
         ),
     )

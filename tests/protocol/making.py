@@ -2,7 +2,16 @@
 
 from collections.abc import Mapping
 
-from epochal.protocol.documents import PENDING, GenerationRecord, Manifest, OperatorState, Run, RunPart, Table, encode
+from epochal.protocol.documents import (
+    PENDING,
+    GenerationRecord,
+    Manifest,
+    OperatorState,
+    RunPart,
+    StoredRun,
+    StoredTable,
+    encode,
+)
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.store import Store
@@ -33,7 +42,7 @@ def manifest(
     """The manifest of ``epoch``, which needs ``objects``: left out, the one that it wrote itself. ``pending``: how many
     rows it gave to each sink."""
     names = (state_name(epoch, generation=generation, paths=paths),) if objects is None else objects
-    runs = tuple(Run(parts=(RunPart(object=name, rows=1, bytes=4),)) for name in names)
+    runs = tuple(StoredRun(parts=(RunPart(object=name, rows=1, bytes=4),)) for name in names)
     sinks = {sink: _pending(epoch, generation, sink, rows, paths) for sink, rows in (pending or {}).items()}
     return Manifest(
         namespace=paths.namespace,
@@ -45,14 +54,14 @@ def manifest(
         min_epoch=Epoch(min_epoch),
         timestamp=1_700_000_000_000_000,
         then_stop=False,
-        operators={"sums": OperatorState(tables={"totals": Table(kind="KeyedTime", runs=runs)}), **sinks},
+        operators={"sums": OperatorState(tables={"totals": StoredTable(kind="KeyedTime", runs=runs)}), **sinks},
     )
 
 
 def _pending(epoch: int, generation: int, sink: str, rows: int, paths: JobPaths) -> OperatorState:
     name = StateName(operator=sink, table=PENDING, epoch=Epoch(epoch), generation=Generation(generation), run=0, part=0)
-    runs = (Run(parts=(RunPart(object=paths.state_object(name), rows=rows, bytes=4),)),) if rows else ()
-    return OperatorState(tables={PENDING: Table(kind="KeyedTime", runs=runs)})
+    runs = (StoredRun(parts=(RunPart(object=paths.state_object(name), rows=rows, bytes=4),)),) if rows else ()
+    return OperatorState(tables={PENDING: StoredTable(kind="KeyedTime", runs=runs)})
 
 
 def generation_record(

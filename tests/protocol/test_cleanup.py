@@ -2,7 +2,7 @@
 
 import pytest
 
-from epochal.protocol.cleanup import Cleaned, CleanupRefused, clean
+from epochal.protocol.cleanup import Cleaned, NotCleaned, clean
 from epochal.protocol.documents import CommitRecord, DamageRecord, encode
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.publish import claim_generation, record_commit, record_damage
@@ -104,7 +104,7 @@ def test_nothing_is_deleted_if_something_kept_cannot_be_read(store: Store, what:
         store.create(PATHS.savepoint("broken"), encode(manifest(2))[:50])
     before = left(store, "")
     refused = clean(store, PATHS, Epoch(5))
-    assert isinstance(refused, CleanupRefused)
+    assert isinstance(refused, NotCleaned)
     assert "cannot be read, so what it needs is not known" in refused.message
     assert left(store, "") == before
 
@@ -112,7 +112,7 @@ def test_nothing_is_deleted_if_something_kept_cannot_be_read(store: Store, what:
 def test_the_last_epoch_is_never_deleted(store: Store) -> None:
     before = left(store, "")
     refused = clean(store, PATHS, Epoch(6))
-    assert isinstance(refused, CleanupRefused)
+    assert isinstance(refused, NotCleaned)
     assert "would lose all state" in refused.message
     assert left(store, "") == before
 

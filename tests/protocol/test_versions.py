@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from epochal.protocol.cleanup import CleanupRefused, clean
+from epochal.protocol.cleanup import NotCleaned, clean
 from epochal.protocol.documents import Document, Seal, encode
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import DocumentError, NewerDocumentError
@@ -77,7 +77,7 @@ def test_a_field_that_need_not_be_known_is_passed_over() -> None:
     assert isinstance(found, Found)
     assert found.manifest == manifest(2)
     assert isinstance(pin(store, PATHS, "kept", Epoch(2)), Pinned)
-    assert not isinstance(clean(store, PATHS, Epoch(2)), CleanupRefused)
+    assert not isinstance(clean(store, PATHS, Epoch(2)), NotCleaned)
 
 
 @pytest.mark.parametrize(("damage", "into"), [(b'"needs"', b'"nedes"'), (b'["colour"]', b'["colous"]')])
@@ -134,7 +134,7 @@ def test_a_cleanup_deletes_nothing_that_it_cannot_know_to_be_garbage(how: str) -
     store = stored(1, 2, newer=3, how=how)
     before = set(store.list_names(PATHS.prefix))
     refused = clean(store, PATHS, Epoch(2))
-    assert isinstance(refused, CleanupRefused)
+    assert isinstance(refused, NotCleaned)
     assert "Epochal 9.9.0" in refused.message
     assert set(store.list_names(PATHS.prefix)) == before
 
@@ -143,7 +143,7 @@ def test_a_savepoint_of_a_newer_release_keeps_what_it_names() -> None:
     store = stored(1, 2)
     store.create(PATHS.savepoint("kept"), by_newer(manifest(1)))
     refused = clean(store, PATHS, Epoch(2))
-    assert isinstance(refused, CleanupRefused)
+    assert isinstance(refused, NotCleaned)
     assert "delete it to go on" not in refused.message, "it is as good as ever to the release that wrote it"
 
 

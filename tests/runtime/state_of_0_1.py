@@ -26,7 +26,7 @@ from pyspark.sql.types import DecimalType
 
 from epochal import KeyContext, Pipeline, Stream, Timer, list_state, map_state, value_state
 from epochal.driver import PARTITIONS, SPARK_DEFAULTS
-from epochal.runtime.dataflow.operator import BoundSink
+from epochal.runtime.dataflow.two_phase_sink import BoundSink
 from epochal.sql.build import build_sql
 from tests.runtime.streaming import FedJob, Rows, at
 

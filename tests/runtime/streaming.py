@@ -32,8 +32,7 @@ from pyspark.sql.types import StructType, VariantType
 from epochal import Pipeline, Stream
 from epochal.connectors.registry import AllConnectors
 from epochal.protocol.control import CheckpointState
-from epochal.protocol.documents import Run as StoredRun
-from epochal.protocol.documents import RunPart
+from epochal.protocol.documents import RunPart, StoredRun
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import StateName
 from epochal.runtime.dataflow.graph import Graph

@@ -25,11 +25,12 @@ from epochal.runtime.checkpoint.committer import Committer
 from epochal.runtime.checkpoint.patience import Patience
 from epochal.runtime.dataflow import source_log
 from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
-from epochal.runtime.dataflow.operator import BoundSink, OperatorContext, SinkOperator
+from epochal.runtime.dataflow.operator import OperatorContext
 from epochal.runtime.dataflow.source import BoundSource, SourceTask
 from epochal.runtime.dataflow.task import Task
+from epochal.runtime.dataflow.two_phase_sink import BoundSink, SinkOperator
 from epochal.runtime.spark.background import Background
-from epochal.runtime.state.table_manager import Snapshot, TableSnapshot
+from epochal.runtime.state.table_manager import OperatorSnapshot, TableSnapshot
 from epochal.runtime.state.tables import Run
 from tests.connectors.commits import Commits
 
@@ -125,7 +126,7 @@ class Driver:
     def freeze(self, run: EpochRun, *runs: Run) -> None:
         """The barrier has come: these runs are what the sink holds."""
         held = TableSnapshot("KeyedTime", [one.hold() for one in runs], as_one=True)
-        run.finished_sync("out", Snapshot("out", {"pending": held}), None)
+        run.finished_sync("out", OperatorSnapshot("out", {"pending": held}), None)
 
     def manifest(self, epoch: int) -> Manifest | None:
         try:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from epochal import Pipeline
 from epochal.protocol.control import EXIT_FAILED, CheckpointState
-from epochal.runtime.dataflow.operator import SinkOperator
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from tests.runtime.bad_data import Files, ids, moment
 from tests.support.local_job import LocalJob
 from tests.support.s3 import S3Server

@@ -16,7 +16,7 @@ from epochal import Pipeline, Stream
 from epochal.protocol import store as protocol_store
 from epochal.protocol.control import EXIT_FAILED, EXIT_MISCONFIGURED, EXIT_REFUSED, EXIT_STOPPED, CheckpointState
 from epochal.protocol.epochs import Epoch
-from epochal.runtime.dataflow.operator import SinkOperator
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.errors import WORKER_DIED_MEANS, summarize_error
 from epochal.runtime.state.tables import REPLICAS
 from tests.runtime.bad_data import SCHEMA, Files, ids, through

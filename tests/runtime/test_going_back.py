@@ -12,7 +12,8 @@ from epochal.protocol.documents import Manifest
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import read_epoch
-from epochal.runtime.dataflow.operator import OperatorContext, SinkOperator
+from epochal.runtime.dataflow.operator import OperatorContext
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.state.persistence import store_of
 from tests.runtime.bad_data import Files, ids
 from tests.support.local_job import LocalJob

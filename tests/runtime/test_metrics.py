@@ -14,7 +14,7 @@ from epochal import Pipeline
 from epochal.protocol.control import CheckpointState, DriverPhase, DriverStatus
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
 from epochal.runtime.engine import Engine
-from epochal.runtime.http.prometheus import DriverMetrics, Snapshot
+from epochal.runtime.http.prometheus import DriverMetrics, Scrape
 from tests.runtime.bad_data import START, Files, Gate
 from tests.support.local_job import LocalJob
 
@@ -43,7 +43,7 @@ def listed() -> dict[str, str]:
 
 def test_a_driver_that_has_not_begun_can_be_scraped_and_the_page_lists_all_there_is() -> None:
     status = DriverStatus(namespace="n", job="j", generation=Generation(1), phase=DriverPhase.STARTING, started=1)
-    metrics = DriverMetrics(lambda: Snapshot(status=status, epoch=NO_EPOCH, state_bytes={}, late_rows={}))
+    metrics = DriverMetrics(lambda: Scrape(status=status, epoch=NO_EPOCH, state_bytes={}, late_rows={}))
     found = scraped(metrics)
     assert found["epochal_driver_info", ("j", "n")] == 1
     assert found["epochal_checkpoint_seconds_count", ("failed",)] == 0, "it must be there before the first failure"

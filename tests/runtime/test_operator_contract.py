@@ -19,7 +19,8 @@ from epochal import operators as built_in
 from epochal.operators.window import WindowOperator
 from epochal.protocol.control import StorageConfig
 from epochal.runtime import dataflow
-from epochal.runtime.dataflow.operator import OperatorContext, SinkOperator
+from epochal.runtime.dataflow.operator import OperatorContext
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.state.tables import Run
 from tests.runtime.streaming import FedJob, at

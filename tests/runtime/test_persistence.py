@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.batch import jobs_so_far
 from epochal.protocol.control import StorageConfig
-from epochal.protocol.documents import Run as StoredRun
+from epochal.protocol.documents import StoredRun
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
 from epochal.runtime.state.persistence import Persistence

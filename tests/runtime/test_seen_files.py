@@ -12,7 +12,7 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 
 from epochal import Pipeline
-from epochal.protocol.documents import Manifest, OperatorState, SourcePosition, Table, decode, encode
+from epochal.protocol.documents import Manifest, OperatorState, SourcePosition, StoredTable, decode, encode
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import open_store
@@ -129,7 +129,7 @@ class Epochs:
         return written
 
     @property
-    def table(self) -> Table:
+    def table(self) -> StoredTable:
         assert self.state is not None
         return self.state.tables[table_name("0")]
 

@@ -18,8 +18,9 @@ from epochal.protocol.paths import JobPaths
 from epochal.protocol.resolve import read_epoch
 from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
 from epochal.runtime.dataflow.graph import SINK, Graph, Input, Node
-from epochal.runtime.dataflow.operator import Batch, Collector, OperatorContext, SinkOperator
+from epochal.runtime.dataflow.operator import Batch, Collector, OperatorContext
 from epochal.runtime.dataflow.source import BoundSource, SourceSpec, SourceTask
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.engine import Engine
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.http.control_server import ControlServer

@@ -21,7 +21,7 @@ from epochal.runtime import spark as package
 from epochal.runtime.spark import expressions, held, jvm, placement, progress_fs, stream_plans
 from epochal.runtime.spark.executors import await_executors, out_of_memory
 from epochal.runtime.spark.jvm_columns import Prepared
-from epochal.runtime.spark.plan_metrics import Metrics, Observed, executed_metrics, micros
+from epochal.runtime.spark.plan_metrics import Observed, PlanMetrics, executed_metrics, micros
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +51,7 @@ def rows(spark: SparkSession) -> DataFrame:
 
 @pytest.fixture
 def kept(rows: DataFrame) -> Iterator[DataFrame]:
-    frame, _ = held.hold(rows, Metrics({"rows": F.count(F.lit(1))}), replicas=1)
+    frame, _ = held.hold(rows, PlanMetrics({"rows": F.count(F.lit(1))}), replicas=1)
     yield frame
     held.unpersist(frame)
 
@@ -92,7 +92,7 @@ def test_columns_are_described_once(rows: DataFrame) -> None:
 
 
 def test_metrics_are_learnt_on_the_way(rows: DataFrame) -> None:
-    metrics = Metrics({"rows": F.count(F.lit(1)), "newest": F.max("id")})
+    metrics = PlanMetrics({"rows": F.count(F.lit(1)), "newest": F.max("id")})
     observed = Observed(rows, metrics)
     observed.frame.write.format("noop").mode("overwrite").save()
     assert observed.get() == {"rows": 10, "newest": 9}
@@ -100,8 +100,8 @@ def test_metrics_are_learnt_on_the_way(rows: DataFrame) -> None:
 
 
 def test_metrics_of_a_plan_that_is_held_are_there_at_once(rows: DataFrame) -> None:
-    seen = Observed(rows, Metrics({"newest": F.max("id")}))
-    frame, found = held.hold(seen.frame, Metrics({"rows": F.count(F.lit(1))}), replicas=1)
+    seen = Observed(rows, PlanMetrics({"newest": F.max("id")}))
+    frame, found = held.hold(seen.frame, PlanMetrics({"rows": F.count(F.lit(1))}), replicas=1)
     assert found == {"rows": 10}
     assert seen._seen == {"newest": 9}, "the listener bus is not needed"
     assert not executed_metrics(frame).contains("epochal")
@@ -118,7 +118,7 @@ def test_times_are_microseconds(spark: SparkSession) -> None:
 
 def test_rows_are_held_until_they_are_let_go(spark: SparkSession, rows: DataFrame) -> None:
     before = blocks(spark)
-    metrics = Metrics({"rows": F.count(F.lit(1)), "most": F.max("id")})
+    metrics = PlanMetrics({"rows": F.count(F.lit(1)), "most": F.max("id")})
     frame, found = held.hold(rows.withColumn("spare", F.lit(1)), metrics, replicas=1, without="spare")
     assert found == {"rows": 10, "most": 9}
     assert frame.columns == ["id", "key"]
@@ -132,7 +132,7 @@ def blocks(spark: SparkSession) -> int:
 
 
 def test_what_is_empty_by_its_plan_is_counted(rows: DataFrame) -> None:
-    assert held.hold(rows.where("false"), Metrics({"rows": F.count(F.lit(1))}), replicas=1)[1] == {"rows": 0}
+    assert held.hold(rows.where("false"), PlanMetrics({"rows": F.count(F.lit(1))}), replicas=1)[1] == {"rows": 0}
 
 
 def test_columns_of_what_is_held_are_told_from_what_is_computed(rows: DataFrame, kept: DataFrame) -> None:

@@ -5,7 +5,7 @@ import pytest
 from epochal.sql.errors import SqlError
 from epochal.sql.plan import AggregateNode, JoinNode, RunningTopNode, SinkNode, SourceNode, TopNode, WindowNode
 from epochal.sql.script import plan_text
-from epochal.sql.tables import Function
+from epochal.sql.tables import PythonFunction
 from tests.sql.making import TABLES, plan_of, told
 
 MINUTE = 60 * 10**6
@@ -329,7 +329,7 @@ def test_functions_are_named() -> None:
     plan = plan_of(
         "CREATE FUNCTION shout AS 'my.words:shout' RETURNS STRING; INSERT INTO out SELECT shout(id) AS c FROM orders"
     )
-    assert plan.functions == [Function(name="shout", module="my.words", function="shout", returns="STRING")]
+    assert plan.functions == [PythonFunction(name="shout", module="my.words", function="shout", returns="STRING")]
 
 
 def test_a_place_is_told_with_line_and_column() -> None:

@@ -62,10 +62,10 @@ from epochal.protocol.documents import (
     GenerationRecord,
     Manifest,
     OperatorState,
-    Run,
     RunPart,
     SourcePosition,
-    Table,
+    StoredRun,
+    StoredTable,
 )
 from epochal.protocol.epochs import NO_EPOCH, Epoch
 from epochal.protocol.paths import JobPaths, StateName
@@ -328,7 +328,7 @@ class FakeEngine:
         data = BytesIO()
         parquet.write_table(pyarrow.table({"key": ["count"], "value": [count]}), data)
         self.store.create(name, data.getvalue())
-        run = Run(parts=(RunPart(object=name, rows=1, bytes=len(data.getvalue())),))
+        run = StoredRun(parts=(RunPart(object=name, rows=1, bytes=len(data.getvalue())),))
         begin = 0
         if self._last and (position := self._last.operators["numbers"].position):
             begin = position.batch
@@ -344,7 +344,7 @@ class FakeEngine:
             then_stop=barrier.then_stop,
             operators={
                 "numbers": OperatorState(position=SourcePosition(batch=count, log={})),
-                "total": OperatorState(tables={"sums": Table(kind="Global", runs=(run,))}),
+                "total": OperatorState(tables={"sums": StoredTable(kind="Global", runs=(run,))}),
                 "files": OperatorState(transaction={"begin": str(begin), "end": str(count)}),
             },
         )

@@ -11,7 +11,7 @@ from epochal.control.job import JobSpec
 from epochal.control.lifecycle import DriverAbsent, DriverEnded, JobPhase, JobRecord
 from epochal.control.permit import Permit
 from epochal.control.reconcile import DriverAlive, Tick
-from epochal.control.refusal import Refused, RefusedError
+from epochal.control.refusal import Refused, ResourceRefusedError
 from epochal.protocol.control import RestoreConfig
 from epochal.protocol.decision import CleanupRefused, CleanupState, Seconds
 from epochal.protocol.epochs import Epoch, Generation
@@ -254,7 +254,7 @@ class KubernetesBackend:
         except ConflictError:
             raise
         except BadTokenError as error:
-            raise RefusedError(Refused("secrets", str(error))) from error
+            raise ResourceRefusedError(Refused("secrets", str(error))) from error
         except ApiError as error:
             raise refused_by("pods", error) from error
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from epochal.control.job import JobSpec
-from epochal.control.refusal import Refused, RefusedError
+from epochal.control.refusal import Refused, ResourceRefusedError
 from epochal.protocol.control import RestoreConfig
 from epochal.protocol.decision import Seconds
 from epochal.protocol.epochs import Generation
@@ -27,8 +27,8 @@ TOKEN_CHECK_EVERY: Seconds = 60.0
 ALREADY_EXISTS = "AlreadyExists"
 
 
-def refused_by(kind: str, error: ApiError) -> RefusedError:
-    return RefusedError(Refused(kind, error.said, for_good=isinstance(error, NamespaceEndsError)))
+def refused_by(kind: str, error: ApiError) -> ResourceRefusedError:
+    return ResourceRefusedError(Refused(kind, error.said, for_good=isinstance(error, NamespaceEndsError)))
 
 
 class BadTokenError(Exception):
@@ -77,7 +77,7 @@ class Belongings:
         there = [] if kind == "secrets" else self.api.list(kind, namespace, name=name).get("items") or []
         if any(label(item, JOB_LABEL) != label(body, JOB_LABEL) for item in there):
             said = f"{kind} {name!r} exists and does not belong to this job: delete it, or give the job another name"
-            raise RefusedError(Refused(kind, said))
+            raise ResourceRefusedError(Refused(kind, said))
         raise ConflictError(f"{kind} {name!r} exists already", 409, reason=ALREADY_EXISTS)
 
     def _read_token(self, spec: JobSpec) -> str:

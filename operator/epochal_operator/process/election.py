@@ -55,7 +55,7 @@ class LeaseRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LeaseView:
     """The Lease as it was last seen (None: there is none), and from when on somebody else may take it."""
 
     record: LeaseRecord | None
@@ -68,21 +68,21 @@ class Move(Enum):
     WAIT = "wait"
 
 
-def look(before: View | None, record: LeaseRecord | None, timing: Timing, now: Seconds) -> View:
+def look(before: LeaseView | None, record: LeaseRecord | None, timing: Timing, now: Seconds) -> LeaseView:
     """What is known after the Lease was read at ``now``."""
     if before is not None and before.record == record:
         return before
     if record is not None and not record.holder:
-        return View(record, now)  # given back
+        return LeaseView(record, now)  # given back
     if record is not None:
-        return View(record, now + max(timing.lease, min(record.duration, LONGEST_LEASE)))
+        return LeaseView(record, now + max(timing.lease, min(record.duration, LONGEST_LEASE)))
     if before is None or before.record is None or not before.record.holder:
-        return View(None, now)
+        return LeaseView(None, now)
     # Somebody has deleted it. Whoever held it does not know yet.
-    return View(None, now + timing.lease)
+    return LeaseView(None, now + timing.lease)
 
 
-def decide(view: View, me: str, now: Seconds) -> Move:
+def decide(view: LeaseView, me: str, now: Seconds) -> Move:
     if view.record is not None and view.record.holder == me:
         return Move.RENEW
     return Move.TAKE if now >= view.free_from else Move.WAIT

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 
 from epochal.protocol.decision import Seconds
 from epochal_operator.api import Api, ApiError, ConflictError, JsonObject, NotFoundError
-from epochal_operator.process.election import LeaseRecord, Move, Timing, View, decide, look
+from epochal_operator.process.election import LeaseRecord, LeaseView, Move, Timing, decide, look
 from epochal_operator.process.vital_threads import end_process, vital_thread
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Leadership:
         self.timing = timing
         self._api, self._namespace, self._name = api, namespace, name
         self._clock, self._lost = clock, lost
-        self._view: View | None = None
+        self._view: LeaseView | None = None
         self._lease: JsonObject | None = None
         self._renewed: Seconds | None = None
         self._attempted = clock()

@@ -44,7 +44,7 @@ class _Job:
     stalled: bool = False
 
 
-class Metrics:
+class OperatorMetrics:
     """Written by ticks, from several threads; read when Prometheus asks."""
 
     def __init__(self, clock: Callable[[], Seconds] = time.time) -> None:
@@ -175,7 +175,7 @@ class Metrics:
 
 
 class _JobCollector(Collector):
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: OperatorMetrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:

@@ -61,8 +61,9 @@ from epochal.operators.window import LATE, WindowOperator
 from epochal.operators.window_join import WindowJoinOperator
 from epochal.protocol.control import StorageConfig
 from epochal.runtime.dataflow.graph import SINK, Graph, Input, Node
-from epochal.runtime.dataflow.operator import MAIN, Operator, SinkOperator
+from epochal.runtime.dataflow.operator import MAIN, Operator
 from epochal.runtime.dataflow.source import SourceSpec
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.durations import Duration, to_micros
 from epochal.runtime.errors import PipelineError
 

@@ -8,7 +8,7 @@ from rich.progress import Progress
 from epochal.cli.errors import UserError
 from epochal.cli.targets import store_options
 from epochal.cli.view import size
-from epochal.protocol.cleanup import CleanupRefused, clean
+from epochal.protocol.cleanup import NotCleaned, clean
 from epochal.protocol.epochs import Epoch
 from epochal.protocol.errors import ProtocolError
 from epochal.protocol.paths import JobPaths
@@ -40,7 +40,7 @@ def cleanup(uri: str, namespace: str, job: str, min_epoch: int, options: StoreOp
             )
     except ProtocolError as error:
         raise UserError(str(error)) from error
-    if isinstance(done, CleanupRefused):
+    if isinstance(done, NotCleaned):
         click.echo(f"epochal: nothing was deleted: {done.message}", err=True)
         sys.exit(1)
     click.echo(f"Deleted {done.epochs} epochs: {done.objects} objects, {size(done.bytes)} of state")

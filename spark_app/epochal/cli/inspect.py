@@ -16,7 +16,7 @@ from epochal.cli.errors import UserError
 from epochal.cli.history import console, moment, plain_table
 from epochal.cli.targets import Target, target_options
 from epochal.cli.view import size
-from epochal.protocol.documents import LATEST_KEY, Manifest, Table
+from epochal.protocol.documents import LATEST_KEY, Manifest, StoredTable
 
 _FORMATS = ("table", "csv", "json")
 
@@ -130,7 +130,7 @@ def _named(name: str, sql: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", sql, re.IGNORECASE) is not None
 
 
-def read_table(target: Target, table: Table) -> Any:
+def read_table(target: Target, table: StoredTable) -> Any:
     """A table's content as one Arrow table. Runs may differ in columns where a pipeline was changed."""
     import pyarrow
     from pyarrow import parquet

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from epochal.protocol.control import StorageConfig
-from epochal.runtime.dataflow.operator import SinkOperator
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.state.persistence import store_of
 
 ROWS_AT_ONCE = 20_000

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from epochal.connectors.connector import Connector
 from epochal.protocol.control import StorageConfig
-from epochal.runtime.dataflow.operator import SinkOperator
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.errors import PipelineError
 
 

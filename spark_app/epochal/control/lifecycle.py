@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from epochal.control.job import DesiredState, JobSpec, OnCommittedOutput
-from epochal.control.refusal import Refusal, Refused, refused_again
+from epochal.control.refusal import Refused, RefusedTries, refused_again
 from epochal.protocol.control import (
     EXIT_DRAINED,
     EXIT_MISCONFIGURED,
@@ -164,7 +164,7 @@ class JobRecord:
     proven: str | None = None
     draining_since: Seconds | None = None
     begun: bool = False
-    refusal: Refusal | None = None
+    refusal: RefusedTries | None = None
     version: int = 0
     asked: str | None = None
 

@@ -30,7 +30,7 @@ from epochal.control.lifecycle import (
     decide,
 )
 from epochal.control.permit import Permit
-from epochal.control.refusal import Refused, RefusedError
+from epochal.control.refusal import Refused, ResourceRefusedError
 from epochal.protocol.control import (
     EXIT_FENCED,
     CheckpointReport,
@@ -274,7 +274,7 @@ class Reconciler:
             case StartDriver(generation, restore):
                 try:
                     self._backend.start_driver(permit, generation, self._with_epoch(restore))
-                except RefusedError as error:
+                except ResourceRefusedError as error:
                     logger.warning("Generation %d cannot be started: %s", generation, error)
                     self._refused_start = error.refused
             case EndDriver():
@@ -286,7 +286,7 @@ class Reconciler:
             case StartCleanup(min_epoch):
                 try:
                     self._backend.start_cleanup(permit, min_epoch)
-                except RefusedError as error:
+                except ResourceRefusedError as error:
                     logger.warning("No cleanup can be started: %s", error)
                     self._refused_cleanup = str(error)
             case EndCleanup():

@@ -22,7 +22,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RefusedTries:
     """Written down from the first try that is refused until a driver is seen."""
 
     tries: int
@@ -36,10 +36,12 @@ class Refusal:
         return 0 < self.not_before - now <= spec.restart_policy.max_backoff
 
 
-def refused_again(before: Refusal | None, seen: Refused, spec: JobSpec, now: Seconds, *, seed: str) -> Refusal:
+def refused_again(
+    before: RefusedTries | None, seen: Refused, spec: JobSpec, now: Seconds, *, seed: str
+) -> RefusedTries:
     """Counted, and with the moment of the next try."""
     tries = before.tries + 1 if before else 1
-    return Refusal(
+    return RefusedTries(
         tries=tries,
         since=before.since if before else now,
         not_before=now + spec.restart_policy.pause(tries, seed=f"{seed}/{tries}"),
@@ -48,7 +50,7 @@ def refused_again(before: Refusal | None, seen: Refused, spec: JobSpec, now: Sec
     )
 
 
-class RefusedError(Exception):
+class ResourceRefusedError(Exception):
     """What a driver or a cleanup needs was not taken."""
 
     def __init__(self, refused: Refused) -> None:

@@ -30,7 +30,7 @@ from epochal.runtime.dataflow.operator import (
 )
 from epochal.runtime.dataflow.task import MAX_WATERMARK
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.spark.plan_metrics import Metrics, Observed
+from epochal.runtime.spark.plan_metrics import Observed, PlanMetrics
 from epochal.runtime.state.stored_types import as_declared, check_storable, same_types
 from epochal.runtime.state.tables import KeyedTimeTable, materialise
 
@@ -126,7 +126,7 @@ class _ApplyInArrow(BoundOperator):
         if state is None or self._next[kind] > until:
             return
         first = _first(kind)
-        later = Observed(state, Metrics({"next": F.min(F.when(~reached(first, until), first))}))
+        later = Observed(state, PlanMetrics({"next": F.min(F.when(~reached(first, until), first))}))
         due = later.frame.where(reached(first, until)).select(KEY).distinct()
         self._next[kind] = NEVER
         self._call(due, out, now=now, fires=kind)
@@ -147,7 +147,7 @@ class _ApplyInArrow(BoundOperator):
         known = with_newest(keys, self._table.read(), schemas.stored)
         result = known.mapInArrow(call, schemas.result).repartition(KEY)
         metrics = {"rows": F.count(VERSION)} | {kind: F.min(_first(kind)) for kind in KINDS}
-        held, seen = materialise(result, Metrics(metrics))
+        held, seen = materialise(result, PlanMetrics(metrics))
         state = held.where(F.col(VERSION).isNotNull()).select(KEY, VERSION, *schemas.stored.names)
         self._table.add(state, rows=seen["rows"], held=held, at=now.clock)
         for kind in KINDS:

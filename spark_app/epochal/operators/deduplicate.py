@@ -16,7 +16,7 @@ from epochal.operators.definitions import seconds, typed
 from epochal.operators.keys import KEY, check_keys, check_looked_up, key_of
 from epochal.runtime.dataflow.operator import MAIN, Batch, BatchStats, BindContext, BoundOperator, Collector, Operator
 from epochal.runtime.spark.jvm_columns import Prepared
-from epochal.runtime.spark.plan_metrics import Metrics, Observed, micros
+from epochal.runtime.spark.plan_metrics import Observed, PlanMetrics, micros
 from epochal.runtime.state.latest_files import later_than
 from epochal.runtime.state.latest_table import LatestTable
 from epochal.runtime.state.stored_types import check_storable
@@ -54,7 +54,7 @@ class _Deduplicate(BoundOperator):
     def __init__(self, spec: DeduplicateOperator, frame: DataFrame, ctx: BindContext) -> None:
         self._spec = spec
         self._key_types = frame.schema
-        self._times = Metrics({"rows": F.count(F.lit(1)), "newest": F.max(TIME), "oldest": F.min(TIME)})
+        self._times = PlanMetrics({"rows": F.count(F.lit(1)), "newest": F.max(TIME), "oldest": F.min(TIME)})
         self._metrics = run_metrics(F.timestamp_micros(TIME))
         time = micros(F.col(spec.event_time)).alias(TIME)
         arrival = F.monotonically_increasing_id().alias(_ARRIVAL)

@@ -23,7 +23,7 @@ Call = Callable[[Row], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Enrichment:
     """What became of one row: its number, the columns to add, or what went wrong."""
 
     row: int
@@ -59,11 +59,11 @@ class EnrichCall:
                 # A plain function that did not answer in time cannot be ended: it is left behind.
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _answers(self, rows: list[Row], call: Call) -> list[Answer]:
+    async def _answers(self, rows: list[Row], call: Call) -> list[Enrichment]:
         """All rows' answers, in the order in which they came in (or, if order does not matter, in which they came
         back)."""
         free = asyncio.Semaphore(self.concurrency)
-        answers: list[Answer] = []
+        answers: list[Enrichment] = []
 
         async def one(number: int, row: Row) -> None:
             async with free:
@@ -77,12 +77,12 @@ class EnrichCall:
             raise _first(errors) from None
         return sorted(answers, key=lambda answer: answer.row) if self.ordered else answers
 
-    async def _answer(self, number: int, row: Row, call: Call) -> Answer:
+    async def _answer(self, number: int, row: Row, call: Call) -> Enrichment:
         tried = 0
         while True:
             try:
                 async with asyncio.timeout(self.timeout):
-                    return Answer(number, self._checked(await call(row)))
+                    return Enrichment(number, self._checked(await call(row)))
             except TimeoutError:
                 error: Exception = PipelineError(f"no answer within {self.timeout:g} s, {tried + 1} times")
             except Exception as other:
@@ -90,7 +90,7 @@ class EnrichCall:
             if tried == self.retries or isinstance(error, BadAnswerError):
                 if self.on_error == "fail":
                     raise error
-                return Answer(number, {}, error)
+                return Enrichment(number, {}, error)
             await asyncio.sleep(self.retry_delay * 2**tried)
             tried += 1
 
@@ -108,7 +108,7 @@ class EnrichCall:
             raise BadAnswerError(str(error)) from None
         return answer
 
-    def _enriched(self, batch: pa.RecordBatch, answers: list[Answer]) -> pa.RecordBatch:
+    def _enriched(self, batch: pa.RecordBatch, answers: list[Enrichment]) -> pa.RecordBatch:
         if self.on_error == "drop":
             answers = [answer for answer in answers if answer.error is None]
         rows = batch.take(pa.array([answer.row for answer in answers], pa.int64()))

@@ -24,7 +24,7 @@ from epochal.operators.panes import END, START
 from epochal.operators.window import LATE
 from epochal.runtime.dataflow.operator import MAIN, Batch, BatchStats, BindContext, BoundOperator, Collector, Operator
 from epochal.runtime.spark.jvm_columns import Prepared
-from epochal.runtime.spark.plan_metrics import Metrics, micros
+from epochal.runtime.spark.plan_metrics import PlanMetrics, micros
 from epochal.runtime.state.tables import SMALL_BATCH, KeyedTimeTable, Run, earliest, materialise, together
 
 FIRST, LAST = "__first", "__last"
@@ -76,7 +76,7 @@ class _Sessions(BoundOperator):
         metrics = {"rows": F.count(F.lit(1)), "min_time": F.min(last), "max_time": F.max(last), "first": F.min(first)}
         if not aggregation.keeps_rows:
             metrics |= {"input": F.sum(ROWS), "untimed": F.count(F.when(F.col(NUMBER).isNull(), 1))}
-        self._metrics = Metrics(metrics)
+        self._metrics = PlanMetrics(metrics)
         self._columns = Prepared([F.col(KEY), *aggregation.results()])
         ends = [F.timestamp_micros(FIRST).alias(START), F.timestamp_micros(F.col(LAST) + self._gap).alias(END)]
         self._output = Prepared([*ends, *key_columns(spec.keys), *(F.col(name) for name in spec.aggregates)])
@@ -155,7 +155,7 @@ class _Sessions(BoundOperator):
         is_open = at_least(last, horizon)
         counted = {"rows": F.count(F.lit(1)), "open": F.count(F.when(is_open, 1))}
         times = {"min_time": F.min(F.when(is_open, last)), "max_time": F.max(last)}
-        held, seen = materialise(self._sessions(pieces), Metrics(counted | times))
+        held, seen = materialise(self._sessions(pieces), PlanMetrics(counted | times))
         sessions = Run(held, rows=seen["rows"]).hold()
         out.release_later(sessions)
         if seen["open"] < seen["rows"]:

@@ -14,7 +14,7 @@ from epochal.operators.keys import check_keys
 from epochal.operators.panes import PANE, Panes, after, pane_time
 from epochal.runtime.dataflow.operator import MAIN, Batch, BatchStats, BindContext, BoundOperator, Collector, Operator
 from epochal.runtime.spark.jvm_columns import Prepared
-from epochal.runtime.spark.plan_metrics import Metrics, micros
+from epochal.runtime.spark.plan_metrics import PlanMetrics, micros
 from epochal.runtime.state.tables import KeyedTimeTable, Run, materialise, together
 
 LATE = "late"
@@ -53,7 +53,7 @@ class _Window(BoundOperator):
         self._known = F.col(spec.event_time).isNotNull()
         rows = {"rows": F.count(F.lit(1)), "min_time": F.min(PANE), "max_time": F.max(PANE)}
         untimed = F.count(F.when(F.col(PANE).isNull(), 1))
-        self._metrics = Metrics(rows | {"input": F.sum(ROWS), "newest": F.max(_NEWEST), "untimed": untimed})
+        self._metrics = PlanMetrics(rows | {"input": F.sum(ROWS), "newest": F.max(_NEWEST), "untimed": untimed})
         keys = [F.col(key) for key in spec.keys]
         paned = self._paned(frame)
         aggregation = Aggregation([PANE, *spec.keys], spec.aggregates, paned, count_rows=True)

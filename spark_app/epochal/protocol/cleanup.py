@@ -55,7 +55,7 @@ class Cleaned:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanupRefused:
+class NotCleaned:
     """Nothing was deleted: it could not be shown that nothing needed would go."""
 
     message: str
@@ -73,7 +73,7 @@ class _Inventory:
 
 def clean(
     store: Store, paths: JobPaths, min_epoch: Epoch, *, on_progress: Callable[[int, int], None] | None = None
-) -> Cleaned | CleanupRefused:
+) -> Cleaned | NotCleaned:
     """Delete what no epoch from ``min_epoch`` on, and no savepoint, needs.
 
     1. Classify everything.
@@ -86,7 +86,7 @@ def clean(
     """
     # Step 1
     plan = classify(store, paths, min_epoch)
-    if isinstance(plan, CleanupRefused):
+    if isinstance(plan, NotCleaned):
         return plan
     total = len(plan.manifests) + len(plan.records) + len(plan.state) + len(plan.generations)
     deleted = 0
@@ -106,7 +106,7 @@ def clean(
     try:
         late = _late_savepoints(store, paths, plan)
     except (DocumentError, NewerDocumentError) as error:
-        return CleanupRefused(f"a savepoint made during cleanup cannot be read: {error}")
+        return NotCleaned(f"a savepoint made during cleanup cannot be read: {error}")
     state = [info for info in plan.state if info.name not in late]
     # Step 4
     delete(info.name for info in state)
@@ -122,7 +122,7 @@ def clean(
     )
 
 
-def classify(store: Store, paths: JobPaths, min_epoch: Epoch) -> CleanupPlan | CleanupRefused:
+def classify(store: Store, paths: JobPaths, min_epoch: Epoch) -> CleanupPlan | NotCleaned:
     """Decide what goes and what stays, without deleting anything."""
     inventory = _take_inventory(store, paths)
     kept: list[Manifest] = []
@@ -132,23 +132,23 @@ def classify(store: Store, paths: JobPaths, min_epoch: Epoch) -> CleanupPlan | C
         try:
             document = read_epoch(store, paths, epoch)
         except (DocumentError, NewerDocumentError) as error:
-            return CleanupRefused(f"epoch {epoch} is kept but cannot be read, so what it needs is not known: {error}")
+            return NotCleaned(f"epoch {epoch} is kept but cannot be read, so what it needs is not known: {error}")
         except ObjectMissingError:
-            return CleanupRefused(f"epoch {epoch} went away during cleanup: is another cleanup running?")
+            return NotCleaned(f"epoch {epoch} went away during cleanup: is another cleanup running?")
         if not isinstance(document, Seal):
             kept.append(document)
     if not kept:
-        return CleanupRefused(f"no epoch from {min_epoch} on can be restored: deleting older ones would lose all state")
+        return NotCleaned(f"no epoch from {min_epoch} on can be restored: deleting older ones would lose all state")
     saved: list[Manifest] = []
     for name in inventory.savepoints:
         try:
             saved.append(read_savepoint(store, paths, name))
         except DocumentError as error:
-            return CleanupRefused(
+            return NotCleaned(
                 f"savepoint {name!r} cannot be read, so what it needs is not known; delete it to go on: {error}"
             )
         except NewerDocumentError as error:
-            return CleanupRefused(f"savepoint {name!r} cannot be read, so what it needs is not known: {error}")
+            return NotCleaned(f"savepoint {name!r} cannot be read, so what it needs is not known: {error}")
         except ObjectMissingError:
             continue  # deleted by its owner meanwhile
     needed = _needed([*kept, *saved])

@@ -64,7 +64,7 @@ class RunPart(_Body, frozen=True):
     crc32: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
 
 
-class Run(_Body, frozen=True):
+class StoredRun(_Body, frozen=True):
     """One immutable batch of state rows. Times are event times in microseconds; None where a table has none."""
 
     parts: tuple[RunPart, ...]
@@ -83,12 +83,12 @@ LATEST_KEY = "__key"
 """The column of a Latest table that holds the key: a struct."""
 
 
-class Table(_Body, frozen=True):
+class StoredTable(_Body, frozen=True):
     """A table's content at an epoch: a list of runs, oldest first. Of a Latest table the newest run that has a key
     says what is known of it."""
 
     kind: Literal["Global", "KeyedTime", "Latest"]
-    runs: tuple[Run, ...]
+    runs: tuple[StoredRun, ...]
 
     def rows(self) -> int:
         """Of all runs."""
@@ -114,7 +114,7 @@ class OperatorState(_Body, frozen=True):
     ``definition`` says what the tables mean, part by part; None in manifests of releases that did not write it.
     """
 
-    tables: dict[str, Table] = {}
+    tables: dict[str, StoredTable] = {}
     position: SourcePosition | None = None
     watermark: int | None = None
     transaction: dict[str, str] | None = None

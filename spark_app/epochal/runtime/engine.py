@@ -29,7 +29,14 @@ from epochal.protocol.control import (
     RefusalReason,
     SinkReport,
 )
-from epochal.protocol.documents import COMMITTED_TABLES, DamageRecord, GenerationRecord, Manifest, OperatorState, Table
+from epochal.protocol.documents import (
+    COMMITTED_TABLES,
+    DamageRecord,
+    GenerationRecord,
+    Manifest,
+    OperatorState,
+    StoredTable,
+)
 from epochal.protocol.epochs import NO_EPOCH, Epoch
 from epochal.protocol.faults import exit_code
 from epochal.protocol.paths import JobPaths
@@ -46,12 +53,13 @@ from epochal.runtime.dataflow.checkpoint_attempt import now_micros
 from epochal.runtime.dataflow.definitions import definition_of, refusal, without_changed
 from epochal.runtime.dataflow.end_of_input import stored_end
 from epochal.runtime.dataflow.graph import Graph
-from epochal.runtime.dataflow.operator import BoundOperator, BoundSink, JobRef, OperatorContext
+from epochal.runtime.dataflow.operator import BoundOperator, JobRef, OperatorContext
 from epochal.runtime.dataflow.seen_files import SeenFiles
 from epochal.runtime.dataflow.source import BoundSource, SourceTask
 from epochal.runtime.dataflow.task import Task, known_watermark
+from epochal.runtime.dataflow.two_phase_sink import BoundSink
 from epochal.runtime.errors import DamagedStateError, PipelineError, WouldRepeatError
-from epochal.runtime.http.prometheus import DriverMetrics, Snapshot
+from epochal.runtime.http.prometheus import DriverMetrics, Scrape
 from epochal.runtime.http.reports import Reports
 from epochal.runtime.spark.background import Background
 from epochal.runtime.spark.executors import await_executors
@@ -467,10 +475,10 @@ class Engine:
             message=self._message_now() or reports.message,
         )
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> Scrape:
         last = None if self._checkpointer is None else self._checkpointer.last
         reports = Reports(self._report_problems)
-        return Snapshot(
+        return Scrape(
             status=self.status(),
             epoch=NO_EPOCH if last is None else last.epoch,
             state_bytes=reports.of("state", self._state_bytes, {}),
@@ -490,13 +498,13 @@ def _sink_report(name: str, sink: BoundSink) -> SinkReport:
     return SinkReport(name=name, rows_committed=sink.pending.rows_committed)
 
 
-def _tables(manifest: Manifest | None, operator: str) -> Mapping[str, Table]:
+def _tables(manifest: Manifest | None, operator: str) -> Mapping[str, StoredTable]:
     """An operator's tables in a manifest. A source's are not Spark's."""
     state = None if manifest is None else manifest.operators.get(operator)
     return {} if state is None or state.position is not None else state.tables
 
 
-def _check_unclaimed(task: Task, stored: Mapping[str, Table], epoch: Epoch) -> None:
+def _check_unclaimed(task: Task, stored: Mapping[str, StoredTable], epoch: Epoch) -> None:
     """An operator that became another one has other state."""
     if unclaimed := task.tables.unclaimed(stored):
         tables = ", ".join(map(repr, unclaimed))

@@ -11,7 +11,7 @@ from epochal.sql.changes import take_back
 from epochal.sql.context import Context, Path
 from epochal.sql.errors import RefusedError
 from epochal.sql.grouping import Grouping, check_windows, grouping_of
-from epochal.sql.plan import AggregateCall, AggregateNode, SessionNode, Step, WindowNode
+from epochal.sql.plan import AggregateCall, AggregateNode, SelectStep, SessionNode, WindowNode
 from epochal.sql.relations import (
     END,
     START,
@@ -63,7 +63,7 @@ def _prepared(
     columns += [(name, scope.sql(tree)) for name, tree in grouping.keys.items() if name not in known]
     if grouping.window is None and grouping.again is None and not grouping.keys:
         columns.append((ALL, "1"))
-    step = Step(columns=tuple(columns), where=all_of(scope.sql(condition) for condition in where))
+    step = SelectStep(columns=tuple(columns), where=all_of(scope.sql(condition) for condition in where))
     return ctx.transformed(relation, path, "input", step, at)
 
 
@@ -151,10 +151,10 @@ def _finished(
             raise RefusedError(item, "SELECT * with GROUP BY: name the keys and aggregates")
         name = check_name(output_name(item, [name for name, _ in columns]), item)
         columns.append((name, outer.sql(item.unalias())))
-    step = Step(columns=tuple(columns), where=all_of([outer.sql(having.this)]) if having is not None else None)
+    step = SelectStep(columns=tuple(columns), where=all_of([outer.sql(having.this)]) if having is not None else None)
     if grouping.again is not None:
         end = f"timestamp_micros(unix_micros(`{START}`) + {result.windowed.size if result.windowed else 0})"
-        whole = Step(columns=tuple((name, end if name == END else quoted(name)) for name in result.columns))
+        whole = SelectStep(columns=tuple((name, end if name == END else quoted(name)) for name in result.columns))
         result = ctx.transformed(result, path, "window-end", whole, select)
         result = replace(
             result, times=(START, END), windowed=replace(result.windowed, end=END) if result.windowed else None

@@ -24,10 +24,10 @@ from epochal.sql.plan import (
     Plan,
     PlanNode,
     RunningTopNode,
+    SelectStep,
     SessionNode,
     SinkNode,
     SourceNode,
-    Step,
     TopNode,
     TransformNode,
     UnionNode,
@@ -35,7 +35,7 @@ from epochal.sql.plan import (
     WindowNode,
 )
 from epochal.sql.script import plan_text
-from epochal.sql.tables import Function
+from epochal.sql.tables import PythonFunction
 
 
 def build_sql(p: Pipeline, text: str) -> None:
@@ -159,7 +159,7 @@ def _source(p: Pipeline, node: SourceNode) -> Stream:
     return p.source(node.name, frame, bounded=table.option("bounded") == "true", **options)
 
 
-def _function(steps: tuple[Step, ...]) -> Callable[[DataFrame], DataFrame]:
+def _function(steps: tuple[SelectStep, ...]) -> Callable[[DataFrame], DataFrame]:
     def run(frame: DataFrame) -> DataFrame:
         for step in steps:
             frame = _applied(frame, step)
@@ -168,7 +168,7 @@ def _function(steps: tuple[Step, ...]) -> Callable[[DataFrame], DataFrame]:
     return run
 
 
-def _applied(frame: DataFrame, step: Step) -> DataFrame:
+def _applied(frame: DataFrame, step: SelectStep) -> DataFrame:
     if step.lateral:
         # Braces of the text itself are none of what is filled in.
         text = step.sql("\0").replace("{", "{{").replace("}", "}}").replace("\0", "{input}")
@@ -195,7 +195,7 @@ def _column(call: AggregateCall) -> Column:
     return F.call_function(call.function, *arguments)
 
 
-def _register(p: Pipeline, function: Function) -> None:
+def _register(p: Pipeline, function: PythonFunction) -> None:
     where = f"{function.module}:{function.function}"
     try:
         module = importlib.import_module(function.module)

@@ -12,7 +12,7 @@ from epochal.connectors.declared_table import quoted
 from epochal.runtime.dataflow.operator import ROW_KIND
 from epochal.sql.context import Context
 from epochal.sql.errors import RefusedError
-from epochal.sql.plan import AggregateCall, AggregateNode, LookupNode, Plan, PlanNode, Step, TransformNode
+from epochal.sql.plan import AggregateCall, AggregateNode, LookupNode, Plan, PlanNode, SelectStep, TransformNode
 from epochal.sql.relations import Relation
 
 TAKES_BACK = {"sum", "count", "avg", "mean"}
@@ -78,7 +78,7 @@ def carried(plan: Plan) -> Plan:
     return Plan(nodes=nodes, functions=plan.functions)
 
 
-def _with_kind(step: Step) -> Step:
+def _with_kind(step: SelectStep) -> SelectStep:
     return replace(step, columns=(*step.columns, (ROW_KIND, f"`{ROW_KIND}`")))
 
 
@@ -86,7 +86,7 @@ def _new_only(name: str, telling: dict[str, tuple[str, ...]], nodes: dict[str, P
     """The operator that gives the new values of operator ``name`` to those who cannot take anything back."""
     if name not in telling:
         return name
-    step = Step(columns=tuple((one, quoted(one)) for one in telling[name]), where=f"`{ROW_KIND}` IN ('+I', '+U')")
+    step = SelectStep(columns=tuple((one, quoted(one)) for one in telling[name]), where=f"`{ROW_KIND}` IN ('+I', '+U')")
     new = f"{name}-new"
     nodes.setdefault(new, TransformNode(name=new, inputs=(name,), steps=(step,)))
     return new

@@ -9,7 +9,7 @@ from epochal.connectors.declared_table import quoted
 from epochal.protocol.errors import InvalidNameError
 from epochal.protocol.paths import check_label
 from epochal.sql.errors import RefusedError
-from epochal.sql.plan import Plan, PlanNode, Step, TransformNode
+from epochal.sql.plan import Plan, PlanNode, SelectStep, TransformNode
 from epochal.sql.relations import Relation, identity
 
 Path = tuple[str, ...]
@@ -37,7 +37,7 @@ class Context:
         self.plan.nodes[node.name] = node
         return node.name
 
-    def transformed(self, relation: Relation, path: Path, kind: str, step: Step, at: exp.Expr) -> Relation:
+    def transformed(self, relation: Relation, path: Path, kind: str, step: SelectStep, at: exp.Expr) -> Relation:
         """The relation after a stateless step; the same one if the step changes nothing."""
         columns = tuple(name for name, _ in step.columns)
         if step == identity(relation.columns):

@@ -9,7 +9,7 @@ from epochal.connectors.declared_table import quoted
 from epochal.sql.context import Context, Path
 from epochal.sql.dialect import micros_of
 from epochal.sql.errors import RefusedError
-from epochal.sql.plan import JoinNode, Step
+from epochal.sql.plan import JoinNode, SelectStep
 from epochal.sql.ranking import settled
 from epochal.sql.relations import WINDOW_COLUMNS, Relation, Scope, all_of, check_stateless, conjuncts
 from epochal.sql.slices import columns_in
@@ -47,7 +47,7 @@ class Bound:
 
 
 @dataclass(slots=True)
-class Condition:
+class JoinCondition:
     """An ON taken apart."""
 
     keys: list[tuple[exp.Expr, exp.Expr]]
@@ -113,14 +113,14 @@ def joined(
 
 def condition_of(
     join: exp.Join, left: Side, right: Side, how: str, where: list[exp.Expr]
-) -> tuple[Condition, list[exp.Expr]]:
+) -> tuple[JoinCondition, list[exp.Expr]]:
     """ON taken apart, and what of ``where`` is not part of it. Conditions on one side alone go to that side."""
     conditions = [*conjuncts(join.args.get("on")), *_using(join, left, right)]
     kept = list(where)
     if how == "inner":
         # WHERE of an inner join is as good as ON: FROM a, b WHERE a.k = b.k.
         conditions, kept = conditions + kept, []
-    result = Condition([], {}, [])
+    result = JoinCondition([], {}, [])
     for tree in conditions:
         check_stateless(tree)
         _mark(tree, left, right)
@@ -210,7 +210,7 @@ def _sides(tree: exp.Binary, left: Side, right: Side) -> tuple[exp.Expr, exp.Exp
     return (other, one) if right.has(one) and left.has(other) else None
 
 
-def _key(tree: exp.Expr, left: Side, right: Side, condition: Condition) -> bool:
+def _key(tree: exp.Expr, left: Side, right: Side, condition: JoinCondition) -> bool:
     if not isinstance(tree, exp.EQ) or (sides := _sides(tree, left, right)) is None:
         return False
     linear = _linear(sides[0], left), _linear(sides[1], right)
@@ -239,7 +239,7 @@ def _linear(tree: exp.Expr, side: Side) -> tuple[str, int] | None:
     return None
 
 
-def _bounds(tree: exp.Expr, left: Side, right: Side, condition: Condition) -> bool:
+def _bounds(tree: exp.Expr, left: Side, right: Side, condition: JoinCondition) -> bool:
     if isinstance(tree, exp.Between):
         # New nodes around parts of the tree, which stay where they are in it.
         low, high = exp.GTE(), exp.LTE()
@@ -250,7 +250,7 @@ def _bounds(tree: exp.Expr, left: Side, right: Side, condition: Condition) -> bo
     return _bound(tree, tree, left, right, condition)
 
 
-def _bound(tree: exp.Expr, said: exp.Expr, left: Side, right: Side, condition: Condition) -> bool:
+def _bound(tree: exp.Expr, said: exp.Expr, left: Side, right: Side, condition: JoinCondition) -> bool:
     """Whether ``tree`` bounds one event time by the other; ``said`` is the condition that it is, or is part of."""
     if not isinstance(tree, exp.GT | exp.GTE | exp.LT | exp.LTE) or (sides := _sides(tree, left, right)) is None:
         return False
@@ -271,7 +271,7 @@ def _bound(tree: exp.Expr, said: exp.Expr, left: Side, right: Side, condition: C
     return True
 
 
-def _times(condition: Condition, left: Side, right: Side, join: exp.Join, how: str) -> tuple[str, str]:
+def _times(condition: JoinCondition, left: Side, right: Side, join: exp.Join, how: str) -> tuple[str, str]:
     complete = [
         times for times, bound in condition.bounds.items() if bound.lower is not None and bound.upper is not None
     ]
@@ -323,7 +323,7 @@ Keys = list[tuple[str, str]]
 
 
 def keys_of(
-    condition: Condition, left: Side, right: Side, names: tuple[dict[str, str], dict[str, str]], *, shared: bool
+    condition: JoinCondition, left: Side, right: Side, names: tuple[dict[str, str], dict[str, str]], *, shared: bool
 ) -> tuple[Keys, Keys]:
     """The keys of both sides as columns of the same names. Where a partner is certain, a plain column is kept
     once and stands for both sides' (``names`` then says so)."""
@@ -355,7 +355,7 @@ def prepared(
     """Filtered, renamed, with the keys as columns and ``time`` as event time."""
     given = {name for name, _ in keys}
     columns = (*keys, *((new, quoted(name)) for name, new in names.items() if new not in given))
-    step = Step(columns=columns, where=all_of(side.scope.sql(condition) for condition in side.own))
+    step = SelectStep(columns=columns, where=all_of(side.scope.sql(condition) for condition in side.own))
     timed = side.relation if time is None else ctx.timed(side.relation, time, path, at)
     return ctx.transformed(timed, path, "", step, at)
 

@@ -9,7 +9,7 @@ from epochal.connectors.registry import CONNECTORS
 from epochal.sql.context import Context, Path
 from epochal.sql.errors import RefusedError
 from epochal.sql.joins import Side, condition_of, how_of, keys_of, names_of, prepared, scope_of
-from epochal.sql.plan import LookupNode, Step, WindowJoinNode
+from epochal.sql.plan import LookupNode, SelectStep, WindowJoinNode
 from epochal.sql.relations import END, START, Relation, Scope, Windowed, all_of
 
 
@@ -42,7 +42,7 @@ def looked_up(
         inputs=(rows.node,),
         event_time=rows.event_time,
         table=table,
-        step=Step(columns=columns, where=all_of(scope.sql(tree) for tree in right.own)),
+        step=SelectStep(columns=columns, where=all_of(scope.sql(tree) for tree in right.own)),
         keys=tuple(name for name, _ in keys[0]),
         how=how,
     )
@@ -108,5 +108,5 @@ def _bounds_if_there(
     """The window of one side's row, which is null where that side has none. A row in a window has a time."""
     bounds = {name: f"__{side}_{name}" for name in (START, END)}
     added = ((new, f"CASE WHEN {quoted(time)} IS NOT NULL THEN {quoted(name)} END") for name, new in bounds.items())
-    step = Step(columns=(*((name, quoted(name)) for name in relation.columns), *added))
+    step = SelectStep(columns=(*((name, quoted(name)) for name in relation.columns), *added))
     return ctx.transformed(relation, (*path, "join"), f"{side}-window", step, join), bounds

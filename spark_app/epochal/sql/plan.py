@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from epochal.connectors.declared_table import DeclaredTable, quoted
-from epochal.sql.tables import Function
+from epochal.sql.tables import PythonFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class SelectStep:
     """Stateless work on one micro-batch: filter, then project. Columns are (name, Spark SQL)."""
 
     columns: tuple[tuple[str, str], ...]
@@ -70,7 +70,7 @@ class SourceNode(PlanNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformNode(PlanNode):
-    steps: tuple[Step, ...] = ()
+    steps: tuple[SelectStep, ...] = ()
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ class LookupNode(PlanNode):
     """``step`` is done to the table's rows."""
 
     table: DeclaredTable
-    step: Step
+    step: SelectStep
     keys: tuple[str, ...]
     how: str
 
@@ -215,7 +215,7 @@ class Plan:
     """Nodes in an order in which inputs come first."""
 
     nodes: dict[str, PlanNode] = field(default_factory=dict)
-    functions: list[Function] = field(default_factory=list)
+    functions: list[PythonFunction] = field(default_factory=list)
 
 
 def seconds(micros: int) -> str:

@@ -13,7 +13,7 @@ from epochal.sql.dialect import WindowCall
 from epochal.sql.errors import RefusedError, only
 from epochal.sql.joins import Side, how_of, joined
 from epochal.sql.lookups import looked_up, window_joined
-from epochal.sql.plan import Step, UnionNode
+from epochal.sql.plan import SelectStep, UnionNode
 from epochal.sql.ranking import distinct, first_rows, hidden, row_number_of, settled
 from epochal.sql.relations import Relation, Scope, all_of, conjuncts, identity
 from epochal.sql.selection import output_name
@@ -86,7 +86,7 @@ def _with_ctes(ctx: Context, query: exp.Expr, names: Names, path: Path) -> Names
 def _renamed(ctx: Context, relation: Relation, new: list[str], at: exp.Expr, path: Path) -> Relation:
     if len(new) != len(relation.columns):
         raise RefusedError(at, f"{len(new)} names for {len(relation.columns)} columns: {', '.join(relation.columns)}")
-    step = Step(
+    step = SelectStep(
         columns=tuple((check_name(name, at), quoted(old)) for name, old in zip(new, relation.columns, strict=True))
     )
     return ctx.transformed(relation, path, "renamed", step, at)
@@ -380,7 +380,7 @@ def _lateral(ctx: Context, lateral: exp.Lateral, relation: Relation, scope: Scop
             raise RefusedError(lateral, f"column {name} is there already: give the lateral view's another name")
     scope.sql(lateral.this)  # refuses what cannot be streamed
     plain = tuple((name, quoted(name)) for name in (*relation.columns, *names))
-    step = Step(columns=plain, lateral=f" {rewritten(lateral, scope.renamed)}")
+    step = SelectStep(columns=plain, lateral=f" {rewritten(lateral, scope.renamed)}")
     scope.add(alias.name if alias is not None else "", {name: name for name in names}, lateral)
     return ctx.transformed(relation, path, "lateral", step, lateral)
 
@@ -404,7 +404,7 @@ def _projected(
     ranking = None
     if number is not None and (window := row_number_of(number)) is not None:
         more, ranking = hidden(window, output_name(number, [name for name, _ in columns]), scope, columns)
-    step = Step(columns=(*columns, *more), where=all_of(scope.sql(condition) for condition in where))
+    step = SelectStep(columns=(*columns, *more), where=all_of(scope.sql(condition) for condition in where))
     result = ctx.transformed(relation, path, "select", step, select)
     return replace(result, ranking=ranking)
 

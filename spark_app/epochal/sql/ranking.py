@@ -7,8 +7,8 @@ from sqlglot import exp
 from epochal.connectors.declared_table import quoted
 from epochal.sql.context import Context, Path
 from epochal.sql.errors import RefusedError, only
-from epochal.sql.plan import DeduplicateNode, RunningTopNode, Step, TopNode
-from epochal.sql.relations import Ranking, Relation, Scope
+from epochal.sql.plan import DeduplicateNode, RunningTopNode, SelectStep, TopNode
+from epochal.sql.relations import Relation, RowNumber, Scope
 from epochal.sql.slices import columns_in, function_name
 
 RANK = "rank"
@@ -26,7 +26,7 @@ def row_number_of(item: exp.Expr) -> exp.Window | None:
 
 def hidden(
     window: exp.Window, name: str, scope: Scope, columns: list[tuple[str, str]]
-) -> tuple[list[tuple[str, str]], Ranking]:
+) -> tuple[list[tuple[str, str]], RowNumber]:
     """What a ranking goes by that is not among the ``columns`` of its rows yet, and the ranking."""
     partition = window.args.get("partition_by") or []
     order = window.args["order"].expressions if window.args.get("order") is not None else []
@@ -47,7 +47,7 @@ def hidden(
             more.append((known[sql], sql))
         return known[sql]
 
-    ranking = Ranking(
+    ranking = RowNumber(
         name=name,
         partition_by=tuple(dict.fromkeys(column(tree, "partition") for tree in partition)),
         order_by=tuple(
@@ -70,7 +70,7 @@ def settled(relation: Relation, at: exp.Expr | None = None) -> Relation:
     return relation
 
 
-def limit_of(condition: exp.Expr, ranking: Ranking) -> int | None:
+def limit_of(condition: exp.Expr, ranking: RowNumber) -> int | None:
     """The n of ``rn <= n`` and its like; None if the condition is about something else."""
     if not any(_is_number(column, ranking) for column in columns_in(condition)):
         return None
@@ -84,7 +84,7 @@ def limit_of(condition: exp.Expr, ranking: Ranking) -> int | None:
     raise RefusedError(condition, f"the first rows are asked for as {ranking.name} <= n, < n or = 1, with a number")
 
 
-def _is_number(column: exp.Column, ranking: Ranking) -> bool:
+def _is_number(column: exp.Column, ranking: RowNumber) -> bool:
     return len(column.parts) <= 2 and column.name.lower() == ranking.name.lower()
 
 
@@ -104,11 +104,11 @@ def first_rows(
         raise RefusedError(ranking.at, f"column {RANK} is there already: give it another name in the subquery")
     rest = [condition for condition in where if limits[id(condition)] is None]
     ranked = _ranked(ctx, relation, ranking, n, path)
-    named = Step(columns=tuple((ranking.name if name == RANK else name, quoted(name)) for name in ranked.columns))
+    named = SelectStep(columns=tuple((ranking.name if name == RANK else name, quoted(name)) for name in ranked.columns))
     return ctx.transformed(ranked, path, "ranked", named, at), rest
 
 
-def _ranked(ctx: Context, relation: Relation, ranking: Ranking, n: int, path: Path) -> Relation:
+def _ranked(ctx: Context, relation: Relation, ranking: RowNumber, n: int, path: Path) -> Relation:
     columns = (*relation.columns, RANK)
     groups = [name for name in ranking.partition_by if name in relation.times]
     if groups:
@@ -130,7 +130,7 @@ def _ranked(ctx: Context, relation: Relation, ranking: Ranking, n: int, path: Pa
         )
     keys = ranking.partition_by
     if not keys:
-        step = Step(columns=(*((name, quoted(name)) for name in relation.columns), (ALL, "1")))
+        step = SelectStep(columns=(*((name, quoted(name)) for name in relation.columns), (ALL, "1")))
         relation = ctx.transformed(relation, path, "input", step, ranking.at)
         keys, columns = (ALL,), (*relation.columns, RANK)
     running = RunningTopNode(

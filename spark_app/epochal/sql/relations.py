@@ -9,7 +9,7 @@ from sqlglot import exp
 from epochal.connectors.declared_table import quoted
 from epochal.sql.dialect import WindowCall
 from epochal.sql.errors import RefusedError
-from epochal.sql.plan import Step
+from epochal.sql.plan import SelectStep
 from epochal.sql.slices import (
     Edit,
     function_name,
@@ -52,7 +52,7 @@ class Windowed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
+class RowNumber:
     """A ``ROW_NUMBER()`` that waits for its ``<= n``. Columns are those of the relation; order is (column, descending,
     nulls first)."""
 
@@ -75,7 +75,7 @@ class Relation:
     changes_of: str | None = None
     window: WindowSpec | None = None
     windowed: Windowed | None = None
-    ranking: Ranking | None = None
+    ranking: RowNumber | None = None
 
     @property
     def visible(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundColumn:
     """A column of the input, the part of what was written that names it, and the fields that are asked for of it."""
 
     name: str
@@ -104,7 +104,7 @@ class Scope:
             raise RefusedError(at, f"two inputs are called {alias} here: give one of them another name with AS")
         self.sources[alias.lower()] = {name.lower(): actual for name, actual in columns.items()}
 
-    def resolve(self, column: exp.Column) -> Found:
+    def resolve(self, column: exp.Column) -> FoundColumn:
         """The column of the input that is meant, with the fields of a struct that are asked for."""
         parts = column.parts
         names = [part.name for part in parts]
@@ -112,7 +112,7 @@ class Scope:
             found = self.sources[names[0].lower()].get(names[1].lower())
             if found is None:
                 raise _unknown(column, names[1], self.sources[names[0].lower()], f" in {names[0]}")
-            return Found(found, parts[1], tuple(names[2:]))
+            return FoundColumn(found, parts[1], tuple(names[2:]))
         owners = [alias for alias, columns in self.sources.items() if names[0].lower() in columns]
         meant = {self.sources[alias][names[0].lower()] for alias in owners}
         if len(meant) > 1:
@@ -126,7 +126,7 @@ class Scope:
                 )
             everything = {name for columns in self.sources.values() for name in columns}
             raise _unknown(column, names[0], everything, "")
-        return Found(meant.pop(), parts[0], tuple(names[1:]))
+        return FoundColumn(meant.pop(), parts[0], tuple(names[1:]))
 
     def knows(self, column: exp.Column) -> bool:
         try:
@@ -219,5 +219,5 @@ def all_of(conditions: Iterable[str]) -> str | None:
     return " AND ".join(listed) or None
 
 
-def identity(columns: Iterable[str], *, where: str | None = None) -> Step:
-    return Step(columns=tuple((name, quoted(name)) for name in columns), where=where)
+def identity(columns: Iterable[str], *, where: str | None = None) -> SelectStep:
+    return SelectStep(columns=tuple((name, quoted(name)) for name in columns), where=where)

@@ -12,12 +12,12 @@ from epochal.sql.changes import carried
 from epochal.sql.context import Context, folded
 from epochal.sql.dialect import Statement, read
 from epochal.sql.errors import RefusedError, SqlError, only
-from epochal.sql.plan import Plan, SinkNode, SourceNode, Step, UnionNode
+from epochal.sql.plan import Plan, SelectStep, SinkNode, SourceNode, UnionNode
 from epochal.sql.queries import Names, planned
 from epochal.sql.ranking import settled
 from epochal.sql.relations import Relation
 from epochal.sql.slices import span
-from epochal.sql.tables import Function, filled, read_function, read_table
+from epochal.sql.tables import PythonFunction, filled, read_function, read_table
 
 STATEMENTS = "CREATE TABLE, CREATE VIEW, CREATE FUNCTION and INSERT INTO"
 
@@ -66,7 +66,7 @@ class _Script:
     ctx: Context
     tables: dict[str, _Declared] = field(default_factory=dict)
     views: dict[str, Relation] = field(default_factory=dict)
-    functions: dict[str, Function] = field(default_factory=dict)
+    functions: dict[str, PythonFunction] = field(default_factory=dict)
     inserts: dict[str, list[tuple[Relation, exp.Expr]]] = field(default_factory=dict)
 
     def take(self, tree: exp.Expr) -> None:
@@ -217,7 +217,7 @@ class _Script:
                 f"{len(relation.columns)} ({', '.join(relation.columns)})",
             )
         given = {small[name.lower()]: column for name, column in zip(wanted, relation.columns, strict=True)}
-        step = Step(
+        step = SelectStep(
             columns=tuple(
                 (name, f"CAST({quoted(given[name]) if name in given else 'NULL'} AS {kind})")
                 for name, kind in columns.items()

@@ -13,7 +13,7 @@ from epochal.sql.slices import check_name, columns_in, written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
+class PythonFunction:
     """A Python function, ``module:function``. ``returns`` is a Spark type; None if the function says it itself."""
 
     name: str
@@ -174,7 +174,7 @@ def filled(literal: exp.Expr, parameters: Mapping[str, str]) -> str:
     return PARAMETER.sub(value, literal.name)
 
 
-def read_function(create: exp.Create) -> Function:
+def read_function(create: exp.Create) -> PythonFunction:
     defined = create.this
     if isinstance(defined, exp.UserDefinedFunction):
         defined = defined.this
@@ -183,7 +183,7 @@ def read_function(create: exp.Create) -> Function:
         raise RefusedError(body or defined, f"write CREATE FUNCTION {defined.name} AS 'module:function' RETURNS type")
     returns = create.find(exp.ReturnsProperty)
     module, _, function = body.name.partition(":")
-    return Function(
+    return PythonFunction(
         name=defined.name,
         module=module,
         function=function,

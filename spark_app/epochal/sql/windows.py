@@ -8,7 +8,7 @@ from epochal.connectors.declared_table import quoted
 from epochal.sql.context import Context, Path
 from epochal.sql.dialect import WindowCall, micros_of
 from epochal.sql.errors import RefusedError
-from epochal.sql.plan import Step
+from epochal.sql.plan import SelectStep
 from epochal.sql.relations import END, START, TIME, Relation, Scope, WindowSpec
 
 
@@ -89,6 +89,6 @@ def in_windows(ctx: Context, relation: Relation, path: Path, at: exp.Expr) -> Re
     )
     # A row's window ends after the row: no row of a window comes once the watermark has passed its end.
     relation = replace(relation, window=None)
-    begun = ctx.transformed(relation, path, "window-start", Step(columns=(*plain, ("__start", start))), at)
-    whole = ctx.transformed(begun, path, "windows", Step(columns=(*plain, *bounds)), at)
+    begun = ctx.transformed(relation, path, "window-start", SelectStep(columns=(*plain, ("__start", start))), at)
+    whole = ctx.transformed(begun, path, "windows", SelectStep(columns=(*plain, *bounds)), at)
     return replace(whole, times=(*whole.times, END))

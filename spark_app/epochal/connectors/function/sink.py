@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from epochal.runtime.dataflow.operator import OperatorContext, SinkOperator
+from epochal.runtime.dataflow.operator import OperatorContext
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 
 EpochFunction = Callable[[DataFrame, int], None]
 

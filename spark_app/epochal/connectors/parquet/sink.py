@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 from epochal.protocol.control import StorageConfig
 from epochal.protocol.errors import AccessDeniedError, StoreError, StoreRefusedError
 from epochal.protocol.store import Exists
-from epochal.runtime.dataflow.operator import OperatorContext, SinkOperator
+from epochal.runtime.dataflow.operator import OperatorContext
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.state.persistence import store_of
 

@@ -21,7 +21,7 @@ from epochal.protocol.control import (
     Refusal,
     RefusalReason,
 )
-from epochal.protocol.documents import COMMITTED_TABLES, Manifest, OperatorState, Table
+from epochal.protocol.documents import COMMITTED_TABLES, Manifest, OperatorState, StoredTable
 from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
 from epochal.protocol.errors import StoreError
 from epochal.protocol.paths import JobPaths
@@ -228,13 +228,13 @@ class Checkpointer:
         if snapshot is None:
             return self._carried(operator, part.watermark), 0, 0
         rows = written = 0
-        tables: dict[str, Table] = {}
+        tables: dict[str, StoredTable] = {}
         for name, table in snapshot.tables.items():
             for one in table.runs:
                 one.arrive()
             written += self._write_table(run, operator, name, table)
             rows += sum(one.rows for one in table.runs)
-            tables[name] = Table(kind=table.kind, runs=stored(table.runs))
+            tables[name] = StoredTable(kind=table.kind, runs=stored(table.runs))
         if isinstance(task, SourceTask) and position is not None:
             for source, until in position.seen.items():
                 name = table_name(source)
@@ -244,7 +244,7 @@ class Checkpointer:
         state = OperatorState(tables=tables, position=position, watermark=part.watermark, definition=definition)
         return state, rows, written
 
-    def _write_seen(self, run: EpochRun, task: SourceTask, source: str, until: int) -> tuple[Table, int]:
+    def _write_seen(self, run: EpochRun, task: SourceTask, source: str, until: int) -> tuple[StoredTable, int]:
         before = None if self.last is None else self.last.operators.get(task.name)
         return self._seen_files.write(
             before,

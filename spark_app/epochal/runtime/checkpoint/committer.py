@@ -9,8 +9,8 @@ from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import record_commit
 from epochal.protocol.store import Store
 from epochal.runtime.checkpoint.patience import Patience
-from epochal.runtime.dataflow.operator import COMMIT_PATIENCE, BoundSink
 from epochal.runtime.dataflow.task import Task
+from epochal.runtime.dataflow.two_phase_sink import COMMIT_PATIENCE, BoundSink
 from epochal.runtime.errors import DamagedStateError, OperatorError, PipelineError
 from epochal.runtime.state.persistence import Persistence
 from epochal.runtime.state.stored_types import with_types_of

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from epochal.protocol.going_back import plan, refusal
 from epochal.protocol.resolve import LeftBehind
 from epochal.runtime.dataflow.graph import Graph
-from epochal.runtime.dataflow.operator import BoundSink, SinkOperator
 from epochal.runtime.dataflow.task import Task
+from epochal.runtime.dataflow.two_phase_sink import BoundSink, SinkOperator
 from epochal.runtime.errors import OperatorError, OutsideError, PipelineError, WouldRepeatError
 
 logger = logging.getLogger(__name__)

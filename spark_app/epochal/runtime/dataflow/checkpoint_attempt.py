@@ -15,7 +15,7 @@ from epochal.protocol.control import (
 )
 from epochal.protocol.documents import OperatorState, RunPart
 from epochal.protocol.epochs import Generation
-from epochal.runtime.state.table_manager import Snapshot
+from epochal.runtime.state.table_manager import OperatorSnapshot
 from epochal.runtime.state.tables import Run
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class OperatorPart:
     rows: int = 0
     watermark: int | None = None
     skipped: bool = False
-    snapshot: Snapshot | None = None
+    snapshot: OperatorSnapshot | None = None
     state: OperatorState | None = None
 
 
@@ -86,7 +86,7 @@ class EpochRun:
     def finished_setup(self, operator: str) -> None:
         self._note(operator, OperatorEvent.FINISHED_OPERATOR_SETUP)
 
-    def finished_sync(self, operator: str, snapshot: Snapshot | None, watermark: int | None) -> None:
+    def finished_sync(self, operator: str, snapshot: OperatorSnapshot | None, watermark: int | None) -> None:
         with self._lock:
             part = self.parts[operator]
             part.watermark, part.skipped = watermark, snapshot is None

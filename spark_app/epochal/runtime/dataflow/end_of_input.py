@@ -16,10 +16,11 @@ from collections.abc import Mapping
 
 from epochal.protocol.documents import Manifest
 from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
-from epochal.runtime.dataflow.operator import BoundOperator, BoundSink
+from epochal.runtime.dataflow.operator import BoundOperator
 from epochal.runtime.dataflow.source import SourceTask
 from epochal.runtime.dataflow.task import MAX_WATERMARK, Task
-from epochal.runtime.state.table_manager import Snapshot
+from epochal.runtime.dataflow.two_phase_sink import BoundSink
+from epochal.runtime.state.table_manager import OperatorSnapshot
 
 
 def stored_end(manifest: Manifest, operators: Mapping[str, BoundOperator]) -> str | None:
@@ -49,7 +50,7 @@ class End:
 
     def __init__(self, tasks: dict[str, Task]) -> None:
         self._tasks = tasks
-        self._before: dict[str, tuple[Snapshot | None, int | None]] = {}
+        self._before: dict[str, tuple[OperatorSnapshot | None, int | None]] = {}
         """Each operator's state and watermark before the end."""
         self._lock = threading.Lock()
         self.has_come = False

@@ -7,9 +7,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from epochal.protocol.paths import check_label
-from epochal.runtime.dataflow.operator import MAIN, ROW_KIND, BindContext, BoundOperator, Operator, SinkOperator
+from epochal.runtime.dataflow.operator import MAIN, ROW_KIND, BindContext, BoundOperator, Operator
 from epochal.runtime.dataflow.sink_contract import check_sink
 from epochal.runtime.dataflow.source import SourceSpec
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.errors import OperatorError, PipelineError, UnavailableError, summarize_error, undescribed
 from epochal.runtime.state.stored_types import check_storable
 

@@ -8,23 +8,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, final
+from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from epochal.protocol.barrier import CheckpointBarrier
-from epochal.runtime.dataflow.pending import PendingRows
 from epochal.runtime.errors import PipelineError
-from epochal.runtime.spark.plan_metrics import Metrics
+from epochal.runtime.spark.plan_metrics import PlanMetrics
 from epochal.runtime.state.table_manager import StateTable
 from epochal.runtime.state.tables import Run
 
 MAIN = "main"
 EXPRESSIONS = frozenset({"aggregates", "order"})
 """Parts of a definition that another version of Spark may say in other words."""
-COMMIT_PATIENCE = 600.0
-"""Seconds that a commit waits for a target that is away. After that the driver ends, and the next one commits."""
 ROW_KIND = "row_kind"
 """The column that makes a stream a changelog: whether a row is added or taken back."""
 
@@ -111,7 +108,7 @@ class Collector(ABC):
         """Whether anything is downstream of this output: work for nobody can be left out."""
 
     @abstractmethod
-    def for_this_batch(self, frame: DataFrame, metrics: Metrics | None = None) -> Run:
+    def for_this_batch(self, frame: DataFrame, metrics: PlanMetrics | None = None) -> Run:
         """Rows that a batch needs more than once: computed now, and let go when the batch is done, unless there are
         views of them. ``metrics`` are those of :func:`epochal.runtime.state.tables.run_metrics`, if times matter."""
 
@@ -204,82 +201,3 @@ class Operator(ABC):
     def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> BoundOperator:
         """What it becomes, given the columns of its inputs. Called before anything runs: what cannot work is told here.
         Called again, it gives another one with tables of its own."""
-
-
-class SinkOperator(Operator):
-    """An operator that makes rows visible outside, once per epoch. Implement :meth:`commit`; the rest is the runtime's.
-
-    The runtime holds the rows (:class:`BoundSink`) in a table that is part of every epoch. Once the epoch is published
-    it calls :meth:`commit`, and calls it again after a crash: so it must be idempotent by epoch. A graph with a sink
-    that does not fit is refused before anything runs (:mod:`epochal.runtime.dataflow.sink_contract`).
-    """
-
-    def __init_subclass__(cls) -> None:
-        """Sinks are refused when they are put into a graph, with what to do in a sink's words."""
-
-    # --- what a sink implements ---
-
-    needs_frame: bool = True
-    """Whether :meth:`commit` reads the frame; a sink that works on the objects saves reading them back after a
-    crash."""
-
-    commit_patience: float = COMMIT_PATIENCE
-    """Seconds for which the runtime calls :meth:`commit` again while the target is away, before the driver ends. Which
-    errors say so is in docs/faults.md; of your own, raise :class:`~epochal.runtime.errors.UnavailableError`."""
-
-    can_take_back: bool = False
-    """Whether this sink can remove rows that it has committed."""
-
-    why_not_taken_back: str = "it has no way to remove what it has committed"
-    """What people are told where :attr:`can_take_back` is False."""
-
-    def open(self, ctx: OperatorContext) -> None:
-        """Called once, while a generation starts, before anything is taken back or committed: connect, and take over
-        from older generations."""
-
-    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        """Called before anything runs, with an empty frame of what will come: see that the target takes such rows."""
-        return {MAIN: self.encode(frames[0])}
-
-    def encode(self, frame: DataFrame) -> DataFrame:
-        """The rows of a batch as they are held and committed. Deterministic, and without a look at the target."""
-        return frame
-
-    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
-        """Make the epoch's rows visible. ``objects`` are the Parquet objects that hold them, ``frame`` the same rows if
-        it is needed; both empty if there are none."""
-        raise NotImplementedError
-
-    def take_back(self, after: int, ctx: OperatorContext) -> int:
-        """Remove what epochs newer than ``after`` committed, of this job and sink. Idempotent; returns how many epochs
-        were removed. Called while a generation starts, before any batch, after :meth:`open`."""
-        raise NotImplementedError
-
-    # --- what is the runtime's ---
-
-    @final
-    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> "BoundSink":
-        self.schema_of([ctx.empty(inputs[0])])
-        return BoundSink(self, inputs[0])
-
-
-class BoundSink(BoundOperator):
-    """Holds a sink's rows until their epoch is published."""
-
-    def __init__(self, sink: SinkOperator, rows: StructType) -> None:
-        self.sink = sink
-        self.rows = rows
-        """The columns that come."""
-        self.pending = PendingRows(rows, may_pack=not sink.needs_frame, takes_back=sink.can_take_back)
-        super().__init__({}, self.pending.tables)
-
-    def on_start(self, ctx: OperatorContext) -> None:
-        self.pending.start()
-        self.sink.open(ctx)
-
-    def process(self, batch: Batch, out: Collector) -> None:
-        self.pending.add(self.sink.encode(batch.frame), batch.run, out.later if batch.of_state else None)
-
-    def handle_checkpoint(self, barrier: CheckpointBarrier, ctx: OperatorContext, out: Collector) -> bool:
-        self.pending.settle(ctx.name)
-        return True

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from epochal.runtime.spark.plan_metrics import Metrics, micros
+from epochal.runtime.spark.plan_metrics import PlanMetrics, micros
 from epochal.runtime.spark.stream_plans import HiddenKafka, with_kafka_columns
 
 TOPIC, NUMBER = "__epochal_topic", "__epochal_partition"
@@ -62,7 +62,7 @@ class Partitions:
         self._bounded = bounded
         self._newest: dict[Partition, int | None] = {}
         self._last: dict[Partition, float] = {}
-        self._metrics: Metrics | None = None
+        self._metrics: PlanMetrics | None = None
 
     def know(self, known: Iterable[Partition], looked: float) -> None:
         """Spark has looked: these are all that there are. One that is new may have rows any moment."""
@@ -81,12 +81,12 @@ class Partitions:
         return len(self._newest) > FEW
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> PlanMetrics:
         """Of a batch, for those that are known and few."""
         if self._metrics is None:
             time = micros(F.col(self._event_time))
             each = {f"newest_{place}": F.max(F.when(self._is(one), time)) for place, one in enumerate(self._newest)}
-            self._metrics = Metrics({"rows": F.count(F.lit(1)), **each})
+            self._metrics = PlanMetrics({"rows": F.count(F.lit(1)), **each})
         return self._metrics
 
     def _is(self, one: Partition) -> Column:

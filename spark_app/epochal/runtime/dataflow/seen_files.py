@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from epochal.protocol.documents import OperatorState, Run, RunPart, Table
+from epochal.protocol.documents import OperatorState, RunPart, StoredRun, StoredTable
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import StoreError
 from epochal.protocol.paths import JobPaths, StateName
@@ -161,7 +161,7 @@ class SeenFiles:
         source: str,
         epoch: Epoch,
         number: int,
-    ) -> tuple[Table, int]:
+    ) -> tuple[StoredTable, int]:
         """A source's table at an epoch, given that of the last one and the entries since, and how many bytes it took.
         ``age`` is :func:`longest_age`."""
         name = table_name(source)
@@ -172,16 +172,16 @@ class SeenFiles:
         if oldest is not None:
             runs = [run for run in runs if run.max_time is None or run.max_time >= oldest * 1000]
         if not new.num_rows:
-            return Table(kind="KeyedTime", runs=tuple(runs)), 0
+            return StoredTable(kind="KeyedTime", runs=tuple(runs)), 0
         kept = len(runs) - to_merge(runs, new.num_rows)
         rows = pa.concat_tables([*(self.read(run) for run in runs[kept:]), new])
         if oldest is not None:
             rows = rows.filter(pc.greater_equal(rows.column("timestamp"), oldest))
         target = StateName(operator=operator, table=name, epoch=epoch, generation=self.generation, run=number, part=0)
         run = self._put(target, rows)
-        return Table(kind="KeyedTime", runs=(*runs[:kept], run)), sum(part.bytes for part in run.parts)
+        return StoredTable(kind="KeyedTime", runs=(*runs[:kept], run)), sum(part.bytes for part in run.parts)
 
-    def read(self, run: Run) -> pa.Table:
+    def read(self, run: StoredRun) -> pa.Table:
         return pa.Table.from_batches((batch for part in run.parts for batch in read_part(self.store, part)), SCHEMA)
 
     def restored(self, state: OperatorState) -> dict[str, pa.Table]:
@@ -189,17 +189,17 @@ class SeenFiles:
         seen = state.position.seen if state.position is not None else {}
         return {source: pa.concat_tables(map(self.read, state.tables[table_name(source)].runs)) for source in seen}
 
-    def _put(self, name: StateName, rows: pa.Table) -> Run:
+    def _put(self, name: StateName, rows: pa.Table) -> StoredRun:
         data, count = as_parquet(rows.to_batches())
         target = self.paths.state_object(name)
         if isinstance(self.store.create(target, data), Exists):
             raise StoreError(target, "exists already, with other content")
         times = pc.min_max(rows.column("timestamp")).as_py()
         part = RunPart(object=target, rows=count, bytes=len(data), crc32=zlib.crc32(data))
-        return Run(parts=(part,), min_time=times["min"] * 1000, max_time=times["max"] * 1000)
+        return StoredRun(parts=(part,), min_time=times["min"] * 1000, max_time=times["max"] * 1000)
 
 
-def to_merge(runs: Sequence[Run], new: int) -> int:
+def to_merge(runs: Sequence[StoredRun], new: int) -> int:
     """How many of the newest runs are written again with ``new`` entries, so that there are few of each size."""
     sizes = [sum(part.rows for part in run.parts) for run in runs]
     taken, total = 0, new

@@ -3,7 +3,8 @@
 import inspect
 from typing import Any
 
-from epochal.runtime.dataflow.operator import BoundOperator, SinkOperator
+from epochal.runtime.dataflow.operator import BoundOperator
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.errors import PipelineError
 
 _HOOKS = {"open": ("ctx",), "encode": ("frame",), "commit": ("epoch", "frame", "objects", "ctx")}

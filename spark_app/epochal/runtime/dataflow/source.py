@@ -41,7 +41,7 @@ from epochal.runtime.durations import to_micros
 from epochal.runtime.errors import JobStoppingError, OperatorError, PipelineError
 from epochal.runtime.spark.background import Background
 from epochal.runtime.spark.held import tasks_of
-from epochal.runtime.spark.plan_metrics import Metrics, Observed, micros
+from epochal.runtime.spark.plan_metrics import Observed, PlanMetrics, micros
 from epochal.runtime.spark.progress_fs import local_uri
 from epochal.runtime.state.tables import SMALL_BATCH, Run
 
@@ -101,12 +101,12 @@ class BoundSource(BoundOperator):
         self.partitions = partitions
 
     @functools.cached_property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> PlanMetrics:
         """Of a batch."""
         metrics = {"rows": F.count(F.lit(1))}
         if self.spec.event_time is not None:
             metrics["newest"] = F.max(micros(F.col(self.spec.event_time)))
-        return Metrics(metrics)
+        return PlanMetrics(metrics)
 
 
 class SourceTask(Task):
@@ -316,7 +316,7 @@ class SourceTask(Task):
         partitions.note(times, time.monotonic())
         return {"rows": rows, "newest": partitions.newest(self._looked, self._unread())}
 
-    def _believed(self, frame: DataFrame, metrics: Metrics, seen: dict[str, Any]) -> dict[str, Any]:
+    def _believed(self, frame: DataFrame, metrics: PlanMetrics, seen: dict[str, Any]) -> dict[str, Any]:
         """What a batch had, with the newest event times that count. A job of its own only if there are rows too far
         ahead of the clock."""
         latest, event_time = self.latest_time(), self.spec.event_time

@@ -15,22 +15,15 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 
 from epochal.protocol.barrier import CheckpointBarrier
-from epochal.protocol.documents import Table
+from epochal.protocol.documents import StoredTable
 from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
 from epochal.runtime.dataflow.definitions import definition_of
-from epochal.runtime.dataflow.operator import (
-    MAIN,
-    Batch,
-    BatchStats,
-    BoundOperator,
-    BoundSink,
-    Collector,
-    OperatorContext,
-)
+from epochal.runtime.dataflow.operator import MAIN, Batch, BatchStats, BoundOperator, Collector, OperatorContext
+from epochal.runtime.dataflow.two_phase_sink import BoundSink
 from epochal.runtime.errors import DamagedStateError, JobStoppingError, OperatorError, PipelineError, lost_state
 from epochal.runtime.spark.background import Background
 from epochal.runtime.spark.jvm import SPARK_ERRORS
-from epochal.runtime.spark.plan_metrics import Metrics
+from epochal.runtime.spark.plan_metrics import PlanMetrics
 from epochal.runtime.state.table_manager import LoadRun, RestoreRun, TableManager
 from epochal.runtime.state.tables import Run, run_metrics
 
@@ -156,7 +149,7 @@ class Task:
         """Let what leaves on ``port`` arrive at another task."""
         self.downstream.append(Edge(port, task, channel))
 
-    def run_start(self, stored: Mapping[str, Table], *, restore_run: RestoreRun, load_run: LoadRun) -> None:
+    def run_start(self, stored: Mapping[str, StoredTable], *, restore_run: RestoreRun, load_run: LoadRun) -> None:
         """Restore the tables, and let the operator begin."""
         try:
             self.tables.restore(stored, restore_run=restore_run, load_run=load_run)
@@ -197,7 +190,7 @@ class Task:
             return stats
 
     @functools.cached_property
-    def run_metrics(self) -> Metrics:
+    def run_metrics(self) -> PlanMetrics:
         return run_metrics()
 
     def _wait_for_turn(self, channel: int) -> None:
@@ -373,7 +366,7 @@ class _TaskCollector(Collector):
     def is_read(self, port: str) -> bool:
         return any(edge.port == port for edge in self._task.downstream)
 
-    def for_this_batch(self, frame: DataFrame, metrics: Metrics | None = None) -> Run:
+    def for_this_batch(self, frame: DataFrame, metrics: PlanMetrics | None = None) -> Run:
         run = Run.materialise(frame, metrics or self._task.run_metrics).hold()
         self.release_later(run)
         return run

@@ -51,7 +51,7 @@ _DRAINED = 256 * 1024
 _EPOCH_PATH = re.compile(r"/v1/checkpoints/(?P<epoch>[^/]+)")
 
 
-class Engine(Protocol):
+class ControlledEngine(Protocol):
     """What the control server needs of an engine. Called from several threads, and must answer without waiting for a
     checkpoint."""
 
@@ -90,7 +90,7 @@ class ControlServer:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: ControlledEngine,
         *,
         token: str,
         host: str = "127.0.0.1",
@@ -150,7 +150,9 @@ class _Request:
 class _Api:
     """Paths and methods. Knows nothing of sockets."""
 
-    def __init__(self, engine: Engine, token: str, registry: CollectorRegistry, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, engine: ControlledEngine, token: str, registry: CollectorRegistry, clock: Callable[[], float]
+    ) -> None:
         self._engine = engine
         self._clock = clock
         self._asked = clock()

@@ -18,7 +18,7 @@ _SPAN = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Scrape:
     """A driver at the moment of a scrape. ``epoch`` is the newest that is published (0: none), ``state_bytes`` what it
     refers to, by operator."""
 
@@ -31,7 +31,7 @@ class Snapshot:
 class DriverMetrics:
     """Everything that one driver measures, in ``registry``."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, snapshot: Callable[[], Scrape]) -> None:
         # Each histogram would come with one more series that nobody reads: when it was made.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
@@ -82,7 +82,7 @@ class DriverMetrics:
 
 
 class _Scraped(Collector):
-    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, snapshot: Callable[[], Scrape]) -> None:
         self._snapshot = snapshot
 
     def describe(self) -> list[Metric]:
@@ -99,7 +99,7 @@ class _Scraped(Collector):
         yield _counter("epochal_sink_rows_committed", "Rows made visible by a sink", "sink", committed)
 
 
-def _driver(snapshot: Snapshot) -> Iterator[Metric]:
+def _driver(snapshot: Scrape) -> Iterator[Metric]:
     status = snapshot.status
     # Not `job` and `namespace`: Prometheus has labels of these names, for other things.
     info = GaugeMetricFamily("epochal_driver_info", "Whose driver it is", labels=["job_namespace", "job_name"])
@@ -120,7 +120,7 @@ def _sources(status: DriverStatus, now: float) -> Iterator[Metric]:
     yield _gauge("epochal_source_idle", "1: it brings nothing, and holds no watermark back", "source", idle)
 
 
-def _checkpoints(snapshot: Snapshot) -> Iterator[Metric]:
+def _checkpoints(snapshot: Scrape) -> Iterator[Metric]:
     newest = snapshot.status.checkpoint
     in_flight = newest is not None and newest.finished is None
     yield GaugeMetricFamily("epochal_epoch", "The newest published epoch; 0: none", value=snapshot.epoch)

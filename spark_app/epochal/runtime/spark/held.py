@@ -8,14 +8,14 @@ from pyspark import SparkContext, StorageLevel
 from pyspark.sql import DataFrame
 
 from epochal.runtime.spark.jvm import class_name, python_frame, scala_frame
-from epochal.runtime.spark.plan_metrics import Metrics, executed_metrics
+from epochal.runtime.spark.plan_metrics import PlanMetrics, executed_metrics
 
 _METRICS = "epochal"
 """The name of the metrics in a plan. A frame that is held is no part of another plan, so there is one of that name."""
 
 
 def hold(
-    frame: DataFrame, metrics: Metrics, *, replicas: int, without: str | None = None
+    frame: DataFrame, metrics: PlanMetrics, *, replicas: int, without: str | None = None
 ) -> tuple[DataFrame, dict[str, Any]]:
     """Compute the frame by one job, let Spark hold it on so many executors, and learn the metrics on the way.
     ``without``: a column that only the metrics need."""

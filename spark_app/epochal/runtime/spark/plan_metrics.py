@@ -1,4 +1,4 @@
-"""Metrics that a Spark job computes on the way: row counts and event times without a job of their own."""
+"""PlanMetrics that a Spark job computes on the way: row counts and event times without a job of their own."""
 
 import itertools
 import json
@@ -14,13 +14,13 @@ from epochal.runtime.spark.jvm import jvm, python_frame, scala_frame
 from epochal.runtime.spark.jvm_columns import Prepared
 
 LONGEST_WAIT = 5.0
-"""Metrics of an action that is not ours come on Spark's listener bus, a moment after the job. Past this they were
+"""PlanMetrics of an action that is not ours come on Spark's listener bus, a moment after the job. Past this they were
 optimised away with the rows."""
 
 _numbers = itertools.count(1)
 
 
-class Metrics:
+class PlanMetrics:
     """Named aggregates, whole numbers all of them. Make them once and use them for every batch: each function of Spark
     that is called from here is a call to the JVM, and several for a list of columns."""
 
@@ -52,7 +52,7 @@ _unread = _Unread()
 class Observed:
     """A frame whose metrics are known once any action on it, or on what is made of it, has run."""
 
-    def __init__(self, frame: DataFrame, metrics: Metrics) -> None:
+    def __init__(self, frame: DataFrame, metrics: PlanMetrics) -> None:
         self._name = f"epochal-{next(_numbers)}"
         self._observation = _observation(self._name)
         self._metrics = metrics

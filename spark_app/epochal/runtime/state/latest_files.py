@@ -38,7 +38,7 @@ OLDER = "__older_"
 """Begins the names of what was found of a key, beside what a batch has of it."""
 
 Batches = Iterator[pa.RecordBatch]
-Step = Callable[[Batches], Batches]
+TaskStep = Callable[[Batches], Batches]
 Indexes = npt.NDArray[np.int64]
 
 
@@ -94,7 +94,7 @@ def executor_name() -> str:
 # --- steps of a Spark job ---
 
 
-def finding(place: Place, runs: Sequence[int], key: str, values: pa.Schema, gone: Sequence[int]) -> Step:
+def finding(place: Place, runs: Sequence[int], key: str, values: pa.Schema, gone: Sequence[int]) -> TaskStep:
     """Add to each row what the newest of ``runs`` (newest first) that has its key says of it: ``values``. Files of runs
     that are ``gone`` are deleted by the way."""
 
@@ -109,7 +109,7 @@ def finding(place: Place, runs: Sequence[int], key: str, values: pa.Schema, gone
     return find
 
 
-def writing(place: Place, run: int, stored: Sequence[str]) -> Step:
+def writing(place: Place, run: int, stored: Sequence[str]) -> TaskStep:
     """Write the columns ``stored`` of all rows as a run, and let the rows go on without the hash."""
 
     def write(batches: Batches) -> Batches:
@@ -121,7 +121,7 @@ def writing(place: Place, run: int, stored: Sequence[str]) -> Step:
     return write
 
 
-def filing(place: Place, run: int) -> Step:
+def filing(place: Place, run: int) -> TaskStep:
     """Write all rows as a run, and tell only how many there are."""
 
     def file(batches: Batches) -> Batches:
@@ -140,7 +140,7 @@ Sum = Callable[[pa.Array, pa.Array], pa.Array]
 
 def adding(
     place: Place, runs: Sequence[int], into: int, key: str, sums: Mapping[str, Sum], gone: Sequence[int]
-) -> Step:
+) -> TaskStep:
     """All in one: find what is known of keys, add it to the rows' own values, write that as a run and let it go on."""
 
     def add(batches: Batches) -> Batches:
@@ -170,7 +170,7 @@ def keeping_new(
     late: int | None,
     since: int | None,
     gone: Sequence[int],
-) -> Step:
+) -> TaskStep:
     """Of each key let the first row by ``time`` and ``arrival`` go on, unless the time that is known of the key is
     ``since`` or later. The times of rows that go on become a run. Rows without a time, or with one before ``late``, are
     left out."""
@@ -234,7 +234,7 @@ def _delete(place: Place, runs: Sequence[int]) -> None:
         place.path(run).unlink(missing_ok=True)
 
 
-def merging(place: Place, runs: Sequence[int], into: int, key: str, keep: "Keep | None") -> Step:
+def merging(place: Place, runs: Sequence[int], into: int, key: str, keep: "Keep | None") -> TaskStep:
     """Make one run of several (newest first): the newest row of each key stays. Tells how many rows there are."""
 
     def merge(nothing: Batches) -> Batches:
@@ -250,7 +250,7 @@ def merging(place: Place, runs: Sequence[int], into: int, key: str, keep: "Keep 
     return merge
 
 
-def reading(place: Place, runs: Sequence[int], key: str, then: Step) -> Step:
+def reading(place: Place, runs: Sequence[int], key: str, then: TaskStep) -> TaskStep:
     """Do a step with the rows of runs (newest first), the newest of each key, without the hash."""
 
     def read(nothing: Batches) -> Batches:

@@ -22,7 +22,7 @@ from pyspark.sql.types import Row, StructField, StructType
 from epochal.protocol.documents import LATEST_KEY as KEY
 from epochal.runtime.errors import lost_state
 from epochal.runtime.spark.jvm_columns import Prepared
-from epochal.runtime.spark.plan_metrics import Metrics
+from epochal.runtime.spark.plan_metrics import PlanMetrics
 from epochal.runtime.state.homes import Homes, find_homes
 from epochal.runtime.state.latest_files import (
     HASH,
@@ -30,8 +30,8 @@ from epochal.runtime.state.latest_files import (
     PARTITION,
     Keep,
     Place,
-    Step,
     Sum,
+    TaskStep,
     adding,
     filing,
     finding,
@@ -137,7 +137,7 @@ class LatestTable(TableBase):
         return self._changed(updated)
 
     def keep_new(
-        self, rows: DataFrame, *, time: str, arrival: str, late: int | None, since: int | None, metrics: Metrics
+        self, rows: DataFrame, *, time: str, arrival: str, late: int | None, since: int | None, metrics: PlanMetrics
     ) -> Run:
         """Of each key the first row by ``time`` (the table's value) and ``arrival``, if the key is not known with a
         time of ``since`` or later; of these the times are kept. Rows without a time, or with one before ``late``, are
@@ -309,7 +309,7 @@ class LatestTable(TableBase):
 
     # --- reading ---
 
-    def collect_by(self, runs: list[int], then: Step, schema: str) -> list[Row]:
+    def collect_by(self, runs: list[int], then: TaskStep, schema: str) -> list[Row]:
         """What a step makes of the rows of runs (oldest first), the latest of each key, where they are."""
         step = reading(self._place, runs[::-1], KEY, then)
         return self.homes.run(self._spark, self.homes.alone.mapInArrow(step, schema).collect)

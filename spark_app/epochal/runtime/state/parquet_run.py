@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from epochal.runtime.spark.one_row import one_row
-from epochal.runtime.spark.plan_metrics import Metrics
+from epochal.runtime.spark.plan_metrics import PlanMetrics
 from epochal.runtime.state.parquet import parquet_files
 from epochal.runtime.state.tables import Run, materialise
 
@@ -44,6 +44,6 @@ def unpacked(batch: pa.RecordBatch) -> Iterator[tuple[bytes, int]]:
 
 
 @functools.lru_cache(maxsize=4)
-def _metrics(context: SparkContext) -> Metrics:
+def _metrics(context: SparkContext) -> PlanMetrics:
     """Made once for each Spark."""
-    return Metrics({"rows": F.sum("rows"), "bytes": F.sum(F.length("file"))})
+    return PlanMetrics({"rows": F.sum("rows"), "bytes": F.sum(F.length("file"))})

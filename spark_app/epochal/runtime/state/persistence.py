@@ -14,15 +14,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.protocol.control import StorageConfig
-from epochal.protocol.documents import Run as StoredRun
-from epochal.protocol.documents import RunPart
+from epochal.protocol.documents import RunPart, StoredRun
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.errors import StoreError
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.store import Exists, Store, StoreOptions, open_store
 from epochal.runtime.errors import PipelineError, damaged_object
 from epochal.runtime.spark.one_row import one_row
-from epochal.runtime.state.latest_files import Step
+from epochal.runtime.state.latest_files import TaskStep
 from epochal.runtime.state.latest_table import LatestTable
 from epochal.runtime.state.parquet import as_parquet
 from epochal.runtime.state.parquet_run import MANY, unpacked
@@ -175,7 +174,7 @@ def stored(runs: list[Run]) -> tuple[StoredRun, ...]:
     return tuple(found)
 
 
-def _writer(storage: StorageConfig, paths: JobPaths, name: StateName) -> Step:
+def _writer(storage: StorageConfig, paths: JobPaths, name: StateName) -> TaskStep:
     """Takes rows, and puts them as one object."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -186,7 +185,7 @@ def _writer(storage: StorageConfig, paths: JobPaths, name: StateName) -> Step:
     return write
 
 
-def _small_writer(storage: StorageConfig, paths: JobPaths, names: list[StateName]) -> Step:
+def _small_writer(storage: StorageConfig, paths: JobPaths, names: list[StateName]) -> TaskStep:
     """Takes rows of several runs, told apart by a last column, and puts each run as one object."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -200,7 +199,7 @@ def _small_writer(storage: StorageConfig, paths: JobPaths, names: list[StateName
     return write
 
 
-def _putter(storage: StorageConfig, paths: JobPaths, name: StateName, tasks: int) -> Step:
+def _putter(storage: StorageConfig, paths: JobPaths, name: StateName, tasks: int) -> TaskStep:
     """Takes packed rows, and puts each file as an object. There are at most so many ``tasks``."""
 
     def put(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -229,7 +228,7 @@ def _part_of(row: Row) -> RunPart:
     return RunPart(object=row.object, rows=row.rows, bytes=row.bytes, crc32=row.crc32)
 
 
-def _reader(storage: StorageConfig) -> Step:
+def _reader(storage: StorageConfig) -> TaskStep:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for part in batch.to_pylist():

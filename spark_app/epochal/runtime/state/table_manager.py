@@ -6,8 +6,7 @@ from typing import Literal
 
 from pyspark.sql import SparkSession
 
-from epochal.protocol.documents import Run as StoredRun
-from epochal.protocol.documents import Table
+from epochal.protocol.documents import StoredRun, StoredTable
 from epochal.protocol.epochs import Epoch
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.state.latest_table import LatestTable
@@ -36,7 +35,7 @@ class TableSnapshot:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class OperatorSnapshot:
     """All tables of one operator at a barrier. Released once the epoch is published or given up."""
 
     operator: str
@@ -45,11 +44,11 @@ class Snapshot:
     def runs(self) -> list[Run]:
         return [run for table in self.tables.values() for run in table.runs]
 
-    def again(self) -> "Snapshot":
+    def again(self) -> "OperatorSnapshot":
         """The same, to be released for itself."""
         for run in self.runs():
             run.hold()
-        return Snapshot(self.operator, self.tables)
+        return OperatorSnapshot(self.operator, self.tables)
 
     def release(self) -> None:
         for run in self.runs():
@@ -64,7 +63,7 @@ class TableManager:
         self._spark = spark
         self._tables = {table.name: table for table in tables}
 
-    def restore(self, stored: Mapping[str, Table], *, restore_run: RestoreRun, load_run: LoadRun) -> None:
+    def restore(self, stored: Mapping[str, StoredTable], *, restore_run: RestoreRun, load_run: LoadRun) -> None:
         """Give the tables what the restored epoch has of them."""
         for name, table in self._tables.items():
             kept = stored.get(name)
@@ -85,13 +84,13 @@ class TableManager:
                     for run in runs:
                         table.restore(restore_run(run, None, None).hold())
 
-    def unclaimed(self, stored: Mapping[str, Table]) -> list[str]:
+    def unclaimed(self, stored: Mapping[str, StoredTable]) -> list[str]:
         """Tables with content that the restored epoch has and the operator does not."""
         return sorted(name for name, table in stored.items() if table.runs and name not in self._tables)
 
-    def checkpoint(self) -> Snapshot:
+    def checkpoint(self) -> OperatorSnapshot:
         """Freeze all tables. Costs a list copy each; writing happens later, while the next batches run."""
-        snapshot = Snapshot(self._operator)
+        snapshot = OperatorSnapshot(self._operator)
         for name, table in self._tables.items():
             match table:
                 case KeyedTimeTable():
@@ -115,7 +114,7 @@ class TableManager:
         """What tables dropped since the last call: to be released when nothing lazy refers to it any more."""
         return [run for table in self._tables.values() for run in table.take_dropped()]
 
-    def _check_kind(self, name: str, kind: str, stored: Table | None) -> None:
+    def _check_kind(self, name: str, kind: str, stored: StoredTable | None) -> None:
         if stored is not None and stored.kind != kind:
             raise PipelineError(
                 f"operator {self._operator!r}: table {name!r} is a {kind} table now, but the restored epoch has it as "

@@ -22,7 +22,7 @@ from epochal.protocol.epochs import NO_EPOCH, Epoch
 from epochal.protocol.paths import check_label
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.spark.held import hold, unpersist
-from epochal.runtime.spark.plan_metrics import Metrics, micros
+from epochal.runtime.spark.plan_metrics import PlanMetrics, micros
 from epochal.runtime.state.stored_types import as_declared
 
 MERGE_AT = 8
@@ -73,7 +73,7 @@ class Run:
         self._lock = threading.Lock()
 
     @classmethod
-    def materialise(cls, frame: DataFrame, metrics: Metrics | None = None) -> "Run":
+    def materialise(cls, frame: DataFrame, metrics: PlanMetrics | None = None) -> "Run":
         """Compute the frame now, by one job, and cut its plan: runs built on runs would otherwise nest for ever.
         ``metrics`` are those of :func:`run_metrics`."""
         held, seen = materialise(frame, metrics or run_metrics())
@@ -131,15 +131,17 @@ class ComingRun(Run):
             super()._let_go()
 
 
-def run_metrics(time: Column | None = None) -> Metrics:
+def run_metrics(time: Column | None = None) -> PlanMetrics:
     """What is to be known of a run: its rows and, given the column, its smallest and largest event time."""
     metrics = {"rows": F.count(F.lit(1))}
     if time is not None:
         metrics |= {"min_time": F.min(micros(time)), "max_time": F.max(micros(time))}
-    return Metrics(metrics)
+    return PlanMetrics(metrics)
 
 
-def materialise(frame: DataFrame, metrics: Metrics, *, without: str | None = None) -> tuple[DataFrame, dict[str, Any]]:
+def materialise(
+    frame: DataFrame, metrics: PlanMetrics, *, without: str | None = None
+) -> tuple[DataFrame, dict[str, Any]]:
     """Compute the frame by one job, let Spark hold it, and learn the metrics on the way. ``without``: a column that
     only the metrics need."""
     return hold(frame, metrics, replicas=replicas(frame.sparkSession), without=without)
@@ -224,7 +226,7 @@ class KeyedTimeTable(TableBase):
         self.restored = restored
         self.dropped_together = dropped_together
         self._restored_as = restored_as
-        self._metrics: tuple[Column | None, Metrics] | None = None
+        self._metrics: tuple[Column | None, PlanMetrics] | None = None
         self._united: list[tuple[DataFrame, DataFrame]] = []
         """Of what was read last: the frame of each run, and it with all before it."""
 
@@ -249,7 +251,7 @@ class KeyedTimeTable(TableBase):
         """Rows that are to be added, or not, as a run. Uses no state."""
         return Run.materialise(frame, self._metrics_of(time))
 
-    def _metrics_of(self, time: Column | None) -> Metrics:
+    def _metrics_of(self, time: Column | None) -> PlanMetrics:
         if self._metrics is None or self._metrics[0] is not time:
             self._metrics = (time, run_metrics(time))
         return self._metrics[1]

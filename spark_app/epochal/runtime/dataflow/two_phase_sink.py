@@ -1,17 +1,115 @@
-"""What a sink has not committed yet: rows wait in a table until their epoch is published."""
+"""A sink in two phases: while an epoch is being made its rows are held as state, and once it is published they are
+committed.
+
+What a sink implements is :class:`SinkOperator`. The runtime makes a :class:`BoundSink` of it, which holds the rows in
+:class:`PendingRows`; nobody can make one without the other.
+"""
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import final
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.documents import AT_END, PENDING
 from epochal.runtime.dataflow.early_output import Ahead
-from epochal.runtime.spark.plan_metrics import Metrics
+from epochal.runtime.dataflow.operator import (
+    MAIN,
+    Batch,
+    BindContext,
+    BoundOperator,
+    Collector,
+    Operator,
+    OperatorContext,
+)
+from epochal.runtime.spark.plan_metrics import PlanMetrics
 from epochal.runtime.state.parquet_run import MANY, packed_run
 from epochal.runtime.state.table_manager import StateTable
 from epochal.runtime.state.tables import ComingRun, KeyedTimeTable, Run, run_metrics
+
+COMMIT_PATIENCE = 600.0
+"""Seconds that a commit waits for a target that is away. After that the driver ends, and the next one commits."""
+
+
+class SinkOperator(Operator):
+    """An operator that makes rows visible outside, once per epoch. Implement :meth:`commit`; the rest is the runtime's.
+
+    The runtime holds the rows (:class:`BoundSink`) in a table that is part of every epoch. Once the epoch is published
+    it calls :meth:`commit`, and calls it again after a crash: so it must be idempotent by epoch. A graph with a sink
+    that does not fit is refused before anything runs (:mod:`epochal.runtime.dataflow.sink_contract`).
+    """
+
+    def __init_subclass__(cls) -> None:
+        """Sinks are refused when they are put into a graph, with what to do in a sink's words."""
+
+    # --- what a sink implements ---
+
+    needs_frame: bool = True
+    """Whether :meth:`commit` reads the frame; a sink that works on the objects saves reading them back after a
+    crash."""
+
+    commit_patience: float = COMMIT_PATIENCE
+    """Seconds for which the runtime calls :meth:`commit` again while the target is away, before the driver ends. Which
+    errors say so is in docs/faults.md; of your own, raise :class:`~epochal.runtime.errors.UnavailableError`."""
+
+    can_take_back: bool = False
+    """Whether this sink can remove rows that it has committed."""
+
+    why_not_taken_back: str = "it has no way to remove what it has committed"
+    """What people are told where :attr:`can_take_back` is False."""
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Called once, while a generation starts, before anything is taken back or committed: connect, and take over
+        from older generations."""
+
+    def schema_of(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
+        """Called before anything runs, with an empty frame of what will come: see that the target takes such rows."""
+        return {MAIN: self.encode(frames[0])}
+
+    def encode(self, frame: DataFrame) -> DataFrame:
+        """The rows of a batch as they are held and committed. Deterministic, and without a look at the target."""
+        return frame
+
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
+        """Make the epoch's rows visible. ``objects`` are the Parquet objects that hold them, ``frame`` the same rows if
+        it is needed; both empty if there are none."""
+        raise NotImplementedError
+
+    def take_back(self, after: int, ctx: OperatorContext) -> int:
+        """Remove what epochs newer than ``after`` committed, of this job and sink. Idempotent; returns how many epochs
+        were removed. Called while a generation starts, before any batch, after :meth:`open`."""
+        raise NotImplementedError
+
+    # --- what is the runtime's ---
+
+    @final
+    def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> "BoundSink":
+        self.schema_of([ctx.empty(inputs[0])])
+        return BoundSink(self, inputs[0])
+
+
+class BoundSink(BoundOperator):
+    """Holds a sink's rows until their epoch is published."""
+
+    def __init__(self, sink: SinkOperator, rows: StructType) -> None:
+        self.sink = sink
+        self.rows = rows
+        """The columns that come."""
+        self.pending = PendingRows(rows, may_pack=not sink.needs_frame, takes_back=sink.can_take_back)
+        super().__init__({}, self.pending.tables)
+
+    def on_start(self, ctx: OperatorContext) -> None:
+        self.pending.start()
+        self.sink.open(ctx)
+
+    def process(self, batch: Batch, out: Collector) -> None:
+        self.pending.add(self.sink.encode(batch.frame), batch.run, out.later if batch.of_state else None)
+
+    def handle_checkpoint(self, barrier: CheckpointBarrier, ctx: OperatorContext, out: Collector) -> bool:
+        self.pending.settle(ctx.name)
+        return True
 
 
 class PendingRows:
@@ -37,7 +135,7 @@ class PendingRows:
         self.rows_committed = 0
         self._may_pack = may_pack
         self._done: set[int] = set()
-        self._metrics: Metrics | None = None
+        self._metrics: PlanMetrics | None = None
         self._many = False
         self._lock = threading.Lock()
 

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from epochal.protocol.control import CheckpointState
 from epochal.protocol.documents import Manifest
 from epochal.protocol.resolve import read_epoch
-from epochal.runtime.dataflow import pending
-from epochal.runtime.dataflow.operator import BoundSink
+from epochal.runtime.dataflow import two_phase_sink
+from epochal.runtime.dataflow.two_phase_sink import BoundSink
 from epochal.runtime.engine import Engine
 from epochal.runtime.state.parquet_run import packed_run
 from epochal.runtime.state.persistence import store_of
@@ -23,7 +23,7 @@ from tests.support.local_job import LocalJob
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending, "MANY", 3)
+    monkeypatch.setattr(two_phase_sink, "MANY", 3)
 
 
 def waiting(engine: Engine) -> list[Run]:

@@ -33,7 +33,7 @@ SLOW_FOR: Seconds = 60.0
 _T = TypeVar("_T")
 
 
-class Rounds:
+class ReconcilePools:
     def __init__(
         self,
         threads: int = ROUNDS_AT_ONCE,
