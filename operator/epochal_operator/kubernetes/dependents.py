@@ -3,7 +3,7 @@ because somebody has deleted them."""
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from epochal.control.job import JobSpec
 from epochal.control.refusal import Refused, RefusedError
@@ -35,7 +35,7 @@ class Belongings:
     api: Api
     watched: Watched
     clock: Callable[[], Seconds]
-    _secret: JsonObject | None = None
+    _secret: JsonObject | None = field(default=None, repr=False)
     """Of the driver that was asked for last, as the API server has it."""
     keys_checked: Seconds = 0.0
 

@@ -2,7 +2,7 @@
 
 import base64
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -32,9 +32,9 @@ class DriverKeys:
     """What the operator needs of them. ``token`` and ``authority`` are empty for a driver that an operator of a release
     before TLS has started."""
 
-    plain_token: str
-    token: str
-    authority: str
+    plain_token: str = field(repr=False)
+    token: str = field(repr=False)
+    authority: str = field(repr=False)
 
     @classmethod
     def of(cls, secret: JsonObject) -> "DriverKeys":
