@@ -149,7 +149,7 @@ OPERATOR_PART = Part(
             + asks(Who.OPERATOR, "list watch update patch delete", "secrets", *EVERYWHERE, "", allowed=False),
         ),
         Sentence(
-            "It may create Secrets, and neither change nor delete any. The one of a generation belongs to the generation's "
+            "It may create Secrets, and neither change nor delete any. The Secret of a generation belongs to its "
             "ConfigMap, and Kubernetes deletes it with that.",
             [
                 *asks(Who.OPERATOR, "create", "secrets", *EVERYWHERE, allowed=True),
