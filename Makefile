@@ -161,6 +161,10 @@ bench-start: cluster ## See what the time from kubectl apply, and from a driver'
 outages: cluster java ## Take S3, databases, the API server and more away from jobs on the cluster, and see them go on (an hour; ARGS=--help)
 	$(BIN)/python -m benchmarks.outages $(ARGS)
 
+.PHONY: bench-encryption
+bench-encryption: $(READY) java ## Measure what encryption between driver, executors and operator costs, as a ratio (15 minutes)
+	$(BIN)/python -m benchmarks.encryption
+
 .PHONY: bench-spill
 bench-spill: $(READY) java ## See a job work whose state does not fit into memory
 	$(BIN)/python -m benchmarks.spill

@@ -103,6 +103,8 @@ class Scale:
             [
                 *(sys.executable, "-m", "epochal_operator", f"--tick={self.tick}", "--driver-access=direct"),
                 *(f"--metrics-port={self.port}", "--health-port=0", "--local-stores"),
+                # Drivers here can do nothing else, and so are not asked first.
+                "--require-driver-tls",
             ],
             env={**os.environ, "KUBECONFIG": str(self.plane.kubeconfig)},
             stdout=log,

@@ -1,19 +1,26 @@
 """Hundreds of drivers in one process, for measuring the operator: they answer as drivers do, and do nothing else.
 
-Each driver pod that appears gets a loopback address of its own, and an answer there for all that the operator asks.
+Each driver pod that appears gets a loopback address of its own, and an answer there for all that the operator asks,
+over TLS as the pod's Secret says.
 """
 
 import asyncio
+import base64
 import itertools
 import os
+import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 from aiohttp import web
 
 from epochal.protocol.control import (
+    CERTIFICATE_FILE,
+    PRIVATE_KEY_FILE,
     CheckpointReport,
     CheckpointRequest,
     CheckpointState,
@@ -21,8 +28,9 @@ from epochal.protocol.control import (
     DriverStatus,
 )
 from epochal.protocol.epochs import NO_EPOCH, Generation
+from epochal.runtime.http.server_tls import server_context
 from epochal_operator.api import Api, ApiError, JsonObject, path
-from epochal_operator.kubernetes.pod_state import is_driver, label
+from epochal_operator.kubernetes.pod_state import is_driver, keys_of, label
 from epochal_operator.names import CONTROL_PORT, GENERATION_LABEL, JOB_LABEL, SELECTOR
 
 CHECKPOINT_SECONDS = 0.5
@@ -146,7 +154,7 @@ class SimulatedNode:
             return
         address = next(self._addresses)
         self._drivers[address] = SimulatedDriver(pod)
-        asyncio.run_coroutine_threadsafe(self._listen(address), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._listen(address, self._certificate(pod)), self._loop).result(10)
         status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
         metadata = pod["metadata"]
         answer = self._api._request(
@@ -158,9 +166,17 @@ class SimulatedNode:
         )
         answer.response.drain_conn()
 
-    async def _listen(self, address: str) -> None:
+    def _certificate(self, pod: JsonObject) -> ssl.SSLContext:
+        data = self._api.get("secrets", pod["metadata"]["namespace"], keys_of(pod))["data"]
+        with tempfile.TemporaryDirectory() as directory:
+            for name in (CERTIFICATE_FILE, PRIVATE_KEY_FILE):
+                Path(directory, name).write_bytes(base64.b64decode(data[name]))
+            return server_context(Path(directory))
+
+    async def _listen(self, address: str, certificate: ssl.SSLContext) -> None:
         assert self._runner is not None
-        await web.TCPSite(self._runner, address, CONTROL_PORT, reuse_address=True).start()
+        site = web.TCPSite(self._runner, address, CONTROL_PORT, reuse_address=True, ssl_context=certificate)
+        await site.start()
 
 
 def _json(value: object, *, status: int = 200) -> web.Response:

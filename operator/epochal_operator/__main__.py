@@ -49,6 +49,7 @@ class Options:
     driver_access: DriverAccess
     driver_timeout: float
     heartbeat: float
+    require_driver_tls: bool
     default_image: str | None
     deletion_timeout: float
     threads: int
@@ -88,6 +89,12 @@ def parse_options(arguments: list[str]) -> Options:
     )
     option("--driver-timeout", type=_positive, default=3.0, help="seconds that a driver has to answer")
     option("--heartbeat", type=_positive, default=10.0, help="seconds between two looks at a driver that runs well")
+    parser.add_argument(
+        "--require-driver-tls",
+        action="store_true",
+        default=os.environ.get("EPOCHAL_REQUIRE_DRIVER_TLS") == "true",
+        help="do not talk to drivers whose image has a release before TLS: without this, they are asked without TLS",
+    )
     option("--default-image", default=None, help="image of jobs that name none")
     option("--deletion-timeout", type=_positive, default=600.0, help="seconds that a deleted job has to stop")
     option("--threads", type=int, default=128, help="requests to the API server that may run at the same time")
@@ -221,6 +228,7 @@ def _run(
         access=options.driver_access,
         driver_timeout=options.driver_timeout,
         heartbeat=options.heartbeat,
+        require_tls=options.require_driver_tls,
     )
     controller = Controller(
         cluster,

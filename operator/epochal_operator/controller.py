@@ -29,8 +29,7 @@ from epochal_operator.api import ApiError, ConflictError, JsonObject, NotFoundEr
 from epochal_operator.backoff import Pauses
 from epochal_operator.kubernetes import pod_state
 from epochal_operator.kubernetes.backend import Cluster, KubernetesBackend, StaleView
-from epochal_operator.kubernetes.dependents import BadTokenError
-from epochal_operator.kubernetes.manifests import resources
+from epochal_operator.kubernetes.driver_keys import BadKeysError
 from epochal_operator.kubernetes.spec_reader import SpecReader, revision_in_use
 from epochal_operator.kubernetes.watch_cache import version_of
 from epochal_operator.names import PLURAL, Role, labels
@@ -180,7 +179,7 @@ class Controller:
             logger.debug("Job %s/%s has changed meanwhile: %s", *key, error)
             self._refresh(job, key)
             result = Result.CONFLICT
-        except (StaleView, BadTokenError, StoreBusyError, LargeReadsBusyError) as error:
+        except (StaleView, BadKeysError, StoreBusyError, LargeReadsBusyError) as error:
             logger.info("Job %s/%s: %s", *key, error)
             result = Result.STALE
         except (StoreError, DocumentError, NewerDocumentError) as error:
@@ -255,11 +254,11 @@ class Controller:
             return []
         if outdated(spec, record):
             return []  # it is about to be replaced
-        owner, now, before = resources.owner(backend.body), self._cluster.clock(), job.repairs
+        now, before = self._cluster.clock(), job.repairs
         if before is not None and before.waits(spec, now):
             return []
         try:
-            made = backend.belongings.repaired(spec, owner, found.generation, restore_config(spec, record))
+            made = backend.repaired(found.generation, restore_config(spec, record))
         except ResourceRefusedError as error:
             self._metrics.on_refused(_key(backend.body), error.refused.resource)
             job.repairs = refused_again(before, error.refused, spec, now, seed=spec.uid)

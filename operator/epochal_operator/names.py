@@ -51,8 +51,15 @@ def service_name(job: str) -> str:
     return f"{job}-driver"
 
 
-def token_name(job: str) -> str:
-    return f"{job}-token"
+def keys_name(job: str, generation: Generation, content: str) -> str:
+    """Of a generation's Secret. ``content`` tells apart what two tries of one generation are told: the Secret of the
+    first goes with its ConfigMap, at some time."""
+    return f"{driver_name(job, generation)}-{content}"
+
+
+def driver_host(namespace: str, job: str, generation: Generation) -> str:
+    """The name in a driver's certificate. Nobody looks it up."""
+    return f"{driver_name(job, generation)}.{namespace}"
 
 
 def budget_name(job: str) -> str:

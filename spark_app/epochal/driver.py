@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import signal
+import ssl
 import sys
 import threading
 import traceback
@@ -31,6 +32,8 @@ from epochal.protocol.control import (
     FEATURES,
     GRACE_VARIABLE,
     POD_ADDRESS_VARIABLE,
+    SECRETS_VARIABLE,
+    SERVER_TOKEN_FILE,
     TOKEN_VARIABLE,
     DriverConfig,
     PipelineConfig,
@@ -40,6 +43,7 @@ from epochal.runtime.dataflow.arrow_batches import LIMIT, OFF
 from epochal.runtime.engine import Engine
 from epochal.runtime.errors import PipelineError, UserCodeError, summarize_error, undescribed
 from epochal.runtime.http.control_server import ControlServer
+from epochal.runtime.http.server_tls import server_context
 from epochal.runtime.spark.executors import out_of_memory
 from epochal.runtime.spark.jvm import JAVA_BRIDGE
 from epochal.runtime.warm_up import warm_up
@@ -128,15 +132,18 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return EXIT_MISCONFIGURED
-    token = os.environ.get(TOKEN_VARIABLE, "")
-    if not token:
-        print(f"{TOKEN_VARIABLE} is not set: the driver's control server needs a token", file=sys.stderr)
+    try:
+        token, tls = _control_secrets()
+    except (OSError, ValueError) as error:
+        print(f"the driver's control server cannot start: {error}", file=sys.stderr)
         return EXIT_MISCONFIGURED
     # Python workers must be this interpreter: Spark would look for one named python3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     engine = Engine(config)
     _end_by_signals(engine)
-    server = ControlServer(engine, host=config.host, port=config.port, token=token, registry=engine.metrics.registry)
+    server = ControlServer(
+        engine, host=config.host, port=config.port, token=token, tls=tls, registry=engine.metrics.registry
+    )
     server.start()
     _announce(config, server.address)
     said: list[str] = []
@@ -154,6 +161,17 @@ def main(arguments: list[str]) -> int:
     last = "; ".join(filter(None, (engine.status().message.split("\n")[0], *said)))
     logger.log(logging.INFO if code == EXIT_STOPPED else logging.ERROR, "%s", last)
     return code
+
+
+def _control_secrets() -> tuple[str, ssl.SSLContext | None]:
+    """The control server's token and certificate. Java and Python workers, which run the job's code, do not inherit the
+    variables."""
+    token = os.environ.pop(TOKEN_VARIABLE, "")
+    if directory := os.environ.pop(SECRETS_VARIABLE, ""):
+        return Path(directory, SERVER_TOKEN_FILE).read_text(), server_context(Path(directory))
+    if not token:
+        raise ValueError(f"{TOKEN_VARIABLE} is not set: it needs a token")
+    return token, None
 
 
 def _end_by_signals(engine: Engine) -> None:

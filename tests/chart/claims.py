@@ -149,6 +149,18 @@ OPERATOR_PART = Part(
             + asks(Who.OPERATOR, "list watch update patch delete", "secrets", *EVERYWHERE, "", allowed=False),
         ),
         Sentence(
+            "It may create Secrets, and neither change nor delete any. The Secret of a generation belongs to its "
+            "ConfigMap, and Kubernetes deletes it with that.",
+            [
+                *asks(Who.OPERATOR, "create", "secrets", *EVERYWHERE, allowed=True),
+                *asks(Who.OPERATOR, "update patch delete deletecollection", "secrets", *EVERYWHERE, allowed=False),
+                ShownBy(
+                    "../operator/test_controller.py",
+                    "test_each_generation_has_secrets_of_its_own_that_go_with_its_configuration",
+                ),
+            ],
+        ),
+        Sentence(
             "It cannot change roles, bindings, service accounts, nodes, namespaces, webhooks or CRDs, make tokens, run "
             "commands in pods, read their logs, or act as somebody else.",
             asks(Who.OPERATOR, CHANGE, POWER, *EVERYWHERE, allowed=False)

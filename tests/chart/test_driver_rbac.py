@@ -62,15 +62,17 @@ def settings(cluster: ChartCluster, namespace: str, directory: Path) -> dict[str
     manifest["spec"]["image"] = "none"
     spec = parse_job(manifest)
     kubeconfig = yaml.safe_load(cluster.plane.kubeconfig.read_text())
-    authority, token, template = (directory / f"{namespace}.{end}" for end in ("crt", "token", "json"))
+    authority, token, template, secret = (directory / f"{namespace}.{end}" for end in ("crt", "token", "json", "key"))
+    secret.write_text("between driver and executors")
     authority.write_bytes(base64.b64decode(kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"]))
     token.write_text(cluster.kubectl("create", "token", DEFAULT_SERVICE_ACCOUNT, "--namespace", namespace).strip())
-    template.write_text(json.dumps(executor_template(spec)))
+    template.write_text(json.dumps(executor_template(spec, "keys")))
     return spark_conf(spec, FIRST) | {
         "spark.master": f"k8s://{cluster.plane.server}",
         "spark.kubernetes.authenticate.caCertFile": str(authority),
         "spark.kubernetes.authenticate.oauthTokenFile": str(token),
         "spark.kubernetes.executor.podTemplateFile": str(template),
+        "spark.authenticate.secret.file": str(secret),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.port": "0",
         "spark.driver.blockManager.port": "0",

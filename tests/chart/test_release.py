@@ -116,13 +116,13 @@ def test_a_jobs_pods_pass_the_restricted_standard_and_run_as_one_account(chart_c
     restricted(chart_cluster)
     account = {"name": DEFAULT_SERVICE_ACCOUNT, "namespace": "restricted"}
     chart_cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
-    executor = executor_template(spec)
+    executor = executor_template(spec, "keys")
     # As Spark fills it in.
     executor["metadata"] |= {"name": "executor", "namespace": "restricted"}
     executor["spec"]["containers"][0]["image"] = "example.org/spark"
     cleanup = cleanup_job(spec, owner, Epoch(5))["spec"]["template"]
     cleanup |= {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "cleanup", "namespace": "restricted"}}
-    pods = [driver_pod(spec, owner, Generation(1)), executor, cleanup]
+    pods = [driver_pod(spec, owner, Generation(1), "keys"), executor, cleanup]
     chart_cluster.apply(*pods)
     try:
         taken = [chart_cluster.kubectl("get", "pod", pod["metadata"]["name"], *AS_SAVED) for pod in pods]

@@ -29,6 +29,7 @@ ORDER = (
     "test_sql",
     "test_executor_lost",
     "test_three_executors",
+    "test_secrets",
     "test_waiting",
     "test_memory",
     "test_drain",

@@ -1,45 +1,43 @@
 """Talking to a driver as the operator does, from the machine: pods' addresses are reachable from there."""
 
-import base64
 import json
-from urllib.request import Request, urlopen
+from dataclasses import dataclass
 
-import msgspec
-
-from epochal.protocol.control import CheckpointReport, CheckpointRequest, DriverStatus
-from epochal_operator.kubernetes.manifests.resources import TOKEN_KEY
-from epochal_operator.names import CONTROL_PORT, token_name
+from epochal.control.driver_client import DriverClient, Trust
+from epochal.protocol.control import DriverStatus
+from epochal.protocol.epochs import Generation
+from epochal_operator.kubernetes.driver_keys import DriverKeys
+from epochal_operator.kubernetes.pod_state import keys_of
+from epochal_operator.names import CONTROL_PORT, driver_host
 from examples.cluster.live_job import LiveJob
 
 
-def address(job: LiveJob, pod: str) -> str:
-    return job.kubectl("get", "pod", pod, "--output=jsonpath={.status.podIP}")
+@dataclass(frozen=True)
+class Access:
+    """What it takes to talk to a driver, also when Kubernetes knows nothing of it any more."""
+
+    address: str
+    keys: DriverKeys
+    host: str
+
+    @property
+    def client(self) -> DriverClient:
+        return DriverClient(
+            f"https://{self.address}:{CONTROL_PORT}",
+            self.keys.token,
+            timeout=20,
+            trust=Trust.of(self.keys.authority, self.host),
+        )
 
 
-def token(job: LiveJob) -> str:
-    secret = json.loads(job.kubectl("get", "secret", token_name(job.name), "--output=json"))
-    return base64.b64decode(secret["data"][TOKEN_KEY]).decode()
+def access(job: LiveJob) -> Access:
+    """To the job's present driver."""
+    pod = json.loads(job.kubectl("get", "pod", job.driver, "--output=json"))
+    secret = json.loads(job.kubectl("get", "secret", keys_of(pod), "--output=json"))
+    host = driver_host(job.namespace, job.name, Generation(job.generation))
+    return Access(pod["status"]["podIP"], DriverKeys.of(secret), host)
 
 
 def driver_status(job: LiveJob) -> DriverStatus:
     """Of the job's present driver."""
-    return read_status(address(job, job.driver), token(job))
-
-
-def read_status(host: str, secret: str) -> DriverStatus:
-    return msgspec.json.decode(_ask(host, secret, "/v1/status"), type=DriverStatus)
-
-
-def read_checkpoint(host: str, secret: str, epoch: int) -> CheckpointReport:
-    return msgspec.json.decode(_ask(host, secret, f"/v1/checkpoints/{epoch}"), type=CheckpointReport)
-
-
-def send_barrier(host: str, secret: str, request: CheckpointRequest) -> CheckpointReport:
-    answer = _ask(host, secret, "/v1/checkpoints", msgspec.json.encode(request))
-    return msgspec.json.decode(answer, type=CheckpointReport)
-
-
-def _ask(host: str, secret: str, path: str, body: bytes | None = None) -> bytes:
-    headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
-    with urlopen(Request(f"http://{host}:{CONTROL_PORT}{path}", data=body, headers=headers), timeout=20) as answer:
-        return bytes(answer.read())
+    return access(job).client.status()

@@ -6,6 +6,7 @@ pod's image is called decides what becomes of it:
 
 ==================  ===================================================================================================
 ``epochal:test``    runs
+``old:…``           runs, and does not know of TLS
 ``missing:…``       cannot be pulled
 ``too-big:…``       finds no node
 ==================  ===================================================================================================
@@ -17,6 +18,8 @@ import base64
 import itertools
 import os
 import secrets
+import ssl
+import tempfile
 import threading
 import time
 import traceback
@@ -24,6 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,6 +36,8 @@ from pyarrow import parquet
 
 from epochal.protocol.cleanup import NotCleaned, clean
 from epochal.protocol.control import (
+    SECRETS_VARIABLE,
+    SERVER_TOKEN_FILE,
     TOKEN_VARIABLE,
     CheckpointReport,
     CheckpointRequest,
@@ -43,8 +49,9 @@ from epochal.protocol.epochs import Epoch
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import open_store
 from epochal.runtime.http.control_server import ControlServer
+from epochal.runtime.http.server_tls import server_context
 from epochal_operator.api import Api, ApiError, GoneError, JsonObject, NotFoundError, path
-from epochal_operator.kubernetes.manifests.resources import CONFIG_KEY, TOKEN_KEY
+from epochal_operator.kubernetes.manifests.resources import CONFIG_KEY
 from epochal_operator.names import CONTROL_PORT, JOB_LABEL, ROLE_LABEL, SELECTOR, Role
 from tests.support.fake_driver import FakeEngine, Script
 
@@ -274,7 +281,7 @@ class FakeKubelet:
 
     def _run_driver(self, container: Container) -> None:
         config = self._config(container)
-        token = self._token(container)
+        token, tls = self._control_secrets(container)
         script = ThreadScript.of(config)
         if script.exit >= 0:
             self._ended(container, script.exit, "told to exit")
@@ -288,7 +295,7 @@ class FakeKubelet:
         script.engine = container.engine = engine
         with self._lock:
             container.address = next(self._addresses)
-        with ControlServer(engine, token=token, host=container.address, port=CONTROL_PORT):
+        with ControlServer(engine, token=token, tls=tls, host=container.address, port=CONTROL_PORT):
             self._running(container)
             threading.Thread(target=_begin, args=(engine,), daemon=True).start()
             engine.done.wait()
@@ -309,11 +316,24 @@ class FakeKubelet:
         text = self._api.get("configmaps", namespace, name)["data"][CONFIG_KEY]
         return msgspec.json.decode(text, type=DriverConfig)
 
-    def _token(self, container: Container) -> str:
-        env = {item["name"]: item for item in container.pod["spec"]["containers"][0]["env"]}
-        name = env[TOKEN_VARIABLE]["valueFrom"]["secretKeyRef"]["name"]
-        secret = self._api.get("secrets", container.pod["metadata"]["namespace"], name)
-        return base64.b64decode(secret["data"][TOKEN_KEY]).decode()
+    def _control_secrets(self, container: Container) -> tuple[str, ssl.SSLContext | None]:
+        """As a driver finds them in its variables and files; an old one does not know of the files."""
+        spec, namespace = container.pod["spec"], container.pod["metadata"]["namespace"]
+        env = {item["name"]: item for item in spec["containers"][0]["env"]}
+        named = env[TOKEN_VARIABLE]["valueFrom"]["secretKeyRef"]
+        token = self._secret(namespace, named["name"])[named["key"]].decode()
+        if SECRETS_VARIABLE not in env or spec["containers"][0]["image"].startswith("old"):
+            return token, None
+        [volume] = [volume["secret"] for volume in spec["volumes"] if volume["name"] == "epochal-secrets"]
+        data = self._secret(namespace, volume["secretName"])
+        with tempfile.TemporaryDirectory() as directory:
+            for item in volume["items"]:
+                Path(directory, item["path"]).write_bytes(data[item["key"]])
+            return Path(directory, SERVER_TOKEN_FILE).read_text(), server_context(Path(directory))
+
+    def _secret(self, namespace: str, name: str) -> dict[str, bytes]:
+        data = self._api.get("secrets", namespace, name)["data"]
+        return {key: base64.b64decode(value) for key, value in data.items()}
 
     # --- cleanups -----------------------------------------------------------------------------------------------------
 

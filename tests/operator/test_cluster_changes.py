@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from epochal_operator.kubernetes.pod_state import keys_of
 from epochal_operator.names import PLURAL, RESTART_ANNOTATION
 from tests.operator.fake_kubelet import FakeKubelet, wait_until
 from tests.operator.harness import Bench, JobHandle
@@ -97,10 +98,10 @@ def test_a_deleted_service_and_configuration_come_back(bench: Bench) -> None:
 def test_a_pod_that_waits_for_a_deleted_secret_gets_it_again(bench: Bench, kubelet: FakeKubelet) -> None:
     job = bench.apply(script={"starting": 0.5})
     job.wait_phase("Running")
-    bench.delete("secrets", "job-token")
+    bench.delete("secrets", keys_of(bench.api.get("pods", bench.namespace, "job-driver-1")))
     kubelet.crash(bench.namespace, "job-driver-1")
     job.wait(lambda status: status["generation"] == 2 and status["phase"] == "Running")
-    assert "job-token" in bench.names("secrets")
+    assert keys_of(bench.api.get("pods", bench.namespace, "job-driver-2")) in bench.names("secrets")
 
 
 def test_a_record_that_somebody_wiped_is_rebuilt_from_the_store(bench: Bench) -> None:

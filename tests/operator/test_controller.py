@@ -1,19 +1,26 @@
 """Rounds of one controller in this process, against a real API server, with a clock that can be set."""
 
 import base64
+import json
 import time
 from collections.abc import Callable
 
 import pytest
 
 from epochal.control.events import EventReason
+from epochal.control.job import JobSpec
+from epochal.protocol.control import SECRETS_VARIABLE
+from epochal.protocol.epochs import Generation
 from epochal_operator.api import ApiError, JsonObject
 from epochal_operator.controller import Controller
 from epochal_operator.kubernetes.backend import FORCE_AFTER, Cluster
-from epochal_operator.kubernetes.dependents import TOKEN_CHECK_EVERY
+from epochal_operator.kubernetes.dependents import KEYS_CHECK_EVERY
+from epochal_operator.kubernetes.manifests import resources
+from epochal_operator.kubernetes.manifests.resources import driver_pod
 from epochal_operator.kubernetes.nodes import Nodes
+from epochal_operator.kubernetes.pod_state import keys_of
 from epochal_operator.kubernetes.watch_cache import Watched
-from epochal_operator.names import FINALIZER, PLURAL
+from epochal_operator.names import FINALIZER, PLURAL, RESTART_ANNOTATION
 from epochal_operator.reporting.metrics import OperatorMetrics
 from epochal_operator.stores.store_access import StoreRules, Stores
 from tests.operator.fake_kubelet import FakeKubelet, wait_until
@@ -40,18 +47,80 @@ def release(job: JobHandle) -> None:
     )
 
 
-def test_a_deleted_token_comes_back_as_it_was(bench: Bench, rounds: Rounds) -> None:
+def keys_of_driver(bench: Bench, driver: str) -> JsonObject:
+    name = keys_of(bench.api.get("pods", bench.namespace, driver))
+    return bench.api.get("secrets", bench.namespace, name)
+
+
+def test_each_generation_has_secrets_of_its_own_that_go_with_its_configuration(bench: Bench, rounds: Rounds) -> None:
     job = bench.apply()
     rounds.until(job, running(1))
-    before = bench.api.get("secrets", bench.namespace, "job-token")["data"]["token"]
-    assert len(base64.b64decode(before)) >= 32
-    bench.delete("secrets", "job-token")
+    first = keys_of_driver(bench, "job-driver-1")
+    job.annotate(RESTART_ANNOTATION, "1")
+    rounds.until(job, lambda status: status["generation"] == 2 and status["phase"] == "Running")
+    second = keys_of_driver(bench, "job-driver-2")
+    assert set(first["data"]) == set(second["data"])
+    assert all(len(base64.b64decode(value)) >= 32 for value in first["data"].values())
+    assert not set(first["data"].values()) & set(second["data"].values()), "nothing is used twice"
+    assert second["immutable"] is True
+    config = bench.api.get("configmaps", bench.namespace, "job-driver-2")
+    [owner] = second["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("ConfigMap", config["metadata"]["uid"])
+    told = json.dumps([bench.objects(kind) for kind in ("configmaps", "pods", "services")] + [job.get()])
+    for value in second["data"].values():
+        assert value not in told
+        assert base64.b64decode(value).decode() not in told
+    # Kubernetes deletes the first with its ConfigMap: the operator has no right to.
+    wait_until(lambda: bench.names("secrets") == [second["metadata"]["name"]])
+
+
+def test_deleted_secrets_come_back_as_they_were(bench: Bench, rounds: Rounds) -> None:
+    job = bench.apply()
+    rounds.until(job, running(1))
+    before = keys_of_driver(bench, "job-driver-1")
+    bench.delete("secrets", before["metadata"]["name"])
     epoch = job.status["epoch"]
-    rounds.ahead += TOKEN_CHECK_EVERY + 1
+    rounds.ahead += KEYS_CHECK_EVERY + 1
     reasons = rounds.until(job, running(epoch + 1))
     assert EventReason.REPAIRED in reasons
-    assert bench.api.get("secrets", bench.namespace, "job-token")["data"]["token"] == before
+    assert keys_of_driver(bench, "job-driver-1")["data"] == before["data"]
     assert job.status["generation"] == 1
+
+
+def test_a_driver_whose_image_does_not_know_of_tls_is_asked_without(bench: Bench, rounds: Rounds) -> None:
+    job = bench.apply(image="old:1")
+    rounds.until(job, running(2))
+    assert job.status["generation"] == 1
+    job.assert_exactly_once()
+
+
+def test_a_driver_that_an_operator_before_tls_has_started_is_taken_over(
+    bench: Bench, rounds: Rounds, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has one Secret for the whole job, with nothing in it but a token."""
+
+    def as_before(spec: JobSpec, owner: JsonObject, generation: Generation, keys: str) -> JsonObject:
+        token = {"metadata": {"name": "job-token"}, "data": {"token": base64.b64encode(b"x" * 43).decode()}}
+        bench.api.create("secrets", bench.namespace, {"apiVersion": "v1", "kind": "Secret", **token})
+        pod = driver_pod(spec, owner, generation, "job-token")
+        container = pod["spec"]["containers"][0]
+        pod["spec"]["volumes"] = [one for one in pod["spec"]["volumes"] if one["name"] != "epochal-secrets"]
+        container["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] != "epochal-secrets"]
+        container["env"] = [one for one in container["env"] if one["name"] != SECRETS_VARIABLE]
+        return pod
+
+    with monkeypatch.context() as patched:
+        patched.setattr(resources, "driver_pod", as_before)
+        job = bench.apply()
+        rounds.until(job, running())
+    rounds.until(job, running(2))
+    assert job.status["generation"] == 1
+    bench.delete("secrets", "job-token")
+    rounds.ahead += KEYS_CHECK_EVERY + 1
+    assert EventReason.REPAIRED in rounds.until(job, running(job.status["epoch"] + 1))
+    job.annotate(RESTART_ANNOTATION, "1")
+    rounds.until(job, lambda status: status["generation"] == 2 and status["phase"] == "Running")
+    assert "ca.crt" in keys_of_driver(bench, "job-driver-2")["data"]
 
 
 def test_a_pod_on_a_lost_node_is_given_up_and_the_job_goes_on(bench: Bench, rounds: Rounds) -> None:

@@ -37,6 +37,7 @@ SPEC = JobSpec(
 )
 OWNER: JsonObject = {"apiVersion": "epochal.dev/v1alpha1", "kind": "StreamingJob", "name": "revenue", "uid": "u"}
 SEVEN = Generation(7)
+KEYS = "revenue-driver-7-keys"
 
 
 def container(pod: JsonObject) -> JsonObject:
@@ -58,7 +59,7 @@ def test_the_configuration_of_a_driver_is_what_it_can_read() -> None:
 
 def test_executors_belong_to_the_drivers_pod() -> None:
     conf = spark_conf(SPEC, SEVEN)
-    pod = driver_pod(SPEC, OWNER, SEVEN)
+    pod = driver_pod(SPEC, OWNER, SEVEN, KEYS)
     assert conf["spark.kubernetes.driver.pod.name"] == pod["metadata"]["name"] == "revenue-driver-7"
     assert conf["spark.executor.instances"] == "3"
     assert conf["spark.master"].startswith("k8s://")
@@ -101,7 +102,7 @@ def test_a_template_adds_to_a_pod_and_replaces_defaults_but_not_what_must_be_so(
             ],
         },
     }
-    pod = driver_pod(replace(SPEC, driver=ProcessSpec(pod_template=template)), OWNER, SEVEN)
+    pod = driver_pod(replace(SPEC, driver=ProcessSpec(pod_template=template)), OWNER, SEVEN, KEYS)
     assert pod["metadata"]["labels"]["team"] == "shop"
     assert pod["metadata"]["labels"]["epochal.dev/job"] == "revenue"
     assert pod["spec"]["nodeSelector"] == {"disk": "ssd"}
@@ -115,8 +116,8 @@ def test_a_template_adds_to_a_pod_and_replaces_defaults_but_not_what_must_be_so(
 def pods_of(spec: JobSpec) -> list[JsonObject]:
     """One of each kind: driver, executor, cleanup."""
     return [
-        driver_pod(spec, OWNER, SEVEN),
-        executor_template(spec),
+        driver_pod(spec, OWNER, SEVEN, KEYS),
+        executor_template(spec, KEYS),
         cleanup_job(spec, OWNER, Epoch(3))["spec"]["template"],
     ]
 

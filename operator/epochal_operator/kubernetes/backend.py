@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from epochal.control.driver_client import DriverClient, RememberingDriver
+from epochal.control.driver_channel import NegotiatedDriver
+from epochal.control.driver_client import DriverClient, RememberingDriver, Trust
 from epochal.control.job import JobSpec
 from epochal.control.lifecycle import DriverAbsent, DriverEnded, JobPhase, JobRecord
 from epochal.control.permit import Permit
@@ -19,8 +20,9 @@ from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import StoreReader
 from epochal_operator.api import Api, ApiError, ConflictError, JsonObject
 from epochal_operator.kubernetes import pod_state
-from epochal_operator.kubernetes.dependents import BadTokenError, Belongings, refused_by
+from epochal_operator.kubernetes.dependents import Belongings, refused_by
 from epochal_operator.kubernetes.driver_forward import ForwardedDriver
+from epochal_operator.kubernetes.driver_keys import BadKeysError, DriverKeys
 from epochal_operator.kubernetes.manifests import cleanup_job, resources
 from epochal_operator.kubernetes.nodes import Nodes
 from epochal_operator.kubernetes.watch_cache import Watched, WatchedKind
@@ -29,6 +31,7 @@ from epochal_operator.names import (
     GENERATION_LABEL,
     PLURAL,
     Role,
+    driver_host,
     labels,
 )
 from epochal_operator.reporting.status import load_record, project, without_progress
@@ -75,6 +78,8 @@ class Cluster:
     driver_timeout: float = 3.0
     heartbeat: Seconds = 0.0
     """How old an answer of a driver may be that runs and has nothing to do."""
+    require_tls: bool = False
+    """Do not talk to drivers of releases before TLS."""
 
     def backend(self, body: JsonObject, spec: JobSpec) -> "KubernetesBackend":
         return KubernetesBackend(self, body, spec, Belongings(self.api, self.watched, self.clock))
@@ -90,7 +95,7 @@ class KubernetesBackend:
     spec: JobSpec
     belongings: Belongings
     _progress_written: Seconds = 0.0
-    _client: RememberingDriver | None = None
+    _client: tuple[tuple[str, DriverKeys], RememberingDriver] | None = None
     _record: tuple[str, JobRecord | None] = ("", None)
     _look: StoreLook | None = None
 
@@ -229,31 +234,48 @@ class KubernetesBackend:
         address = pod["status"].get("podIP")
         if not address or pod["status"].get("phase") != "Running":
             return None
-        token = self.belongings.token(self.spec)
-        if token is None:
+        name = pod_state.keys_of(pod)
+        keys = self.belongings.keys(self.spec, name) if name else None
+        if keys is None:
             return None
+        key = (str(pod["metadata"]["uid"]), keys)
+        if self._client is None or self._client[0] != key:
+            driver = self._new_client(pod, keys)
+            self._client = (key, RememberingDriver(driver, self.cluster.clock, self.cluster.heartbeat))
+        return self._client[1]
+
+    def _new_client(self, pod: JsonObject, keys: DriverKeys) -> DriverClient:
+        """One that was given a certificate may be too old to use it, unless that is not to be put up with."""
+        plain = self._reached(pod, keys.plain_token, None)
+        if not keys.authority:
+            return plain
+        host = driver_host(self.spec.namespace, self.spec.name, pod_state.generation_of(pod))
+        secured = self._reached(pod, keys.token, Trust.of(keys.authority, host))
+        return secured if self.cluster.require_tls else NegotiatedDriver(secured, plain)
+
+    def _reached(self, pod: JsonObject, token: str, trust: Trust | None) -> DriverClient:
+        timeout = self.cluster.driver_timeout
         if self.cluster.access is DriverAccess.PROXY:
-            client: DriverClient = ForwardedDriver(
+            name = pod["metadata"]["name"]
+            return ForwardedDriver(
                 self.cluster.api.configuration,
                 namespace=self.spec.namespace,
-                pod=pod["metadata"]["name"],
+                pod=name,
                 token=token,
-                timeout=self.cluster.driver_timeout,
+                timeout=timeout,
+                trust=trust,
             )
-        else:
-            host = f"[{address}]" if ":" in address else address
-            client = DriverClient(f"http://{host}:{CONTROL_PORT}", token, timeout=self.cluster.driver_timeout)
-        known = self._client
-        if known is None or known.key != client.key:
-            known = self._client = RememberingDriver(client, self.cluster.clock, self.cluster.heartbeat)
-        return known
+        address = pod["status"]["podIP"]
+        host = f"[{address}]" if ":" in address else address
+        scheme = "https" if trust else "http"
+        return DriverClient(f"{scheme}://{host}:{CONTROL_PORT}", token, timeout=timeout, trust=trust)
 
     def start_driver(self, permit: Permit, generation: Generation, restore: RestoreConfig) -> None:
         try:
             self._start_driver(permit, generation, restore)
         except ConflictError:
             raise
-        except BadTokenError as error:
+        except BadKeysError as error:
             raise ResourceRefusedError(Refused("secrets", str(error))) from error
         except ApiError as error:
             raise refused_by("pods", error) from error
@@ -262,10 +284,11 @@ class KubernetesBackend:
         """Start a generation's driver. Stopped anywhere, the same steps again lead to the same end.
 
         1. Look at the cluster itself that no driver lives: what is watched may lag behind.
-        2. See to it that Service, Secret and PodDisruptionBudget are there.
+        2. See to it that Service and PodDisruptionBudget are there.
         3. Create the ConfigMap with the driver's configuration.
-        4. Create the pod: from here on the generation runs.
-        5. Remove what older generations left.
+        4. Create the Secret, which goes with the ConfigMap.
+        5. Create the pod: from here on the generation runs.
+        6. Remove what older generations left.
         """
         owner = resources.owner(self.body)
         # Step 1
@@ -274,15 +297,24 @@ class KubernetesBackend:
                 raise StaleView(f"pod {pod['metadata']['name']} still lives")
         # Step 2
         self.belongings.ensure_service(self.spec, owner)
-        self.belongings.ensure_token(self.spec, owner)
         if self.cluster.nodes.known.is_set():
             self.belongings.ensure_budget(self.spec, owner)
         # Step 3
-        self.belongings.put_config(self.spec, owner, generation, restore)
+        config = resources.driver_config(self.spec, generation, restore)
+        config_map = self.belongings.put_config(self.spec, owner, config)
         # Step 4
-        self._create("pods", resources.driver_pod(self.spec, owner, generation))
+        keys = resources.name_of_keys(self.spec, config)
+        self.belongings.ensure_keys(self.spec, generation, config_map, keys)
         # Step 5
+        self._create("pods", resources.driver_pod(self.spec, owner, generation, keys))
+        # Step 6
         self._forget_old(generation)
+
+    def repaired(self, generation: Generation, restore: RestoreConfig) -> list[str]:
+        """Make again what the living driver needs and somebody has deleted; says what."""
+        pods = [pod for pod in self._drivers() if pod_state.generation_of(pod) == generation]
+        keys = pod_state.keys_of(pods[0]) if pods else ""
+        return self.belongings.repaired(self.spec, resources.owner(self.body), generation, restore, keys)
 
     def _list_drivers(self) -> list[JsonObject]:
         """As the API server knows them, and from now on we do."""

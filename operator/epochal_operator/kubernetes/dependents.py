@@ -1,27 +1,26 @@
-"""What a job's driver needs beside its pod: Service, token and configuration. Made when they are missing, at first or
+"""What a job's driver needs beside its pod: Service, configuration and secrets. Made when they are missing, at first or
 because somebody has deleted them."""
 
-import base64
 import logging
-import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from epochal.control.job import JobSpec
 from epochal.control.refusal import Refused, ResourceRefusedError
-from epochal.protocol.control import RestoreConfig
+from epochal.protocol.control import DriverConfig, RestoreConfig
 from epochal.protocol.decision import Seconds
 from epochal.protocol.epochs import Generation
 from epochal_operator.api import Api, ApiError, ConflictError, JsonObject, NamespaceEndsError, NotFoundError
+from epochal_operator.kubernetes.driver_keys import DriverKeys, new_keys
 from epochal_operator.kubernetes.manifests import resources
 from epochal_operator.kubernetes.pod_state import label
 from epochal_operator.kubernetes.watch_cache import Watched
-from epochal_operator.names import JOB_LABEL, driver_name, service_name, token_name
+from epochal_operator.names import JOB_LABEL, driver_host, driver_name, service_name
 
 logger = logging.getLogger(__name__)
 
-TOKEN_CHECK_EVERY: Seconds = 60.0
-"""Secrets are not watched (nobody should see all of them), so the token's is asked for now and then."""
+KEYS_CHECK_EVERY: Seconds = 60.0
+"""Secrets are not watched (nobody should see all of them), so a driver's is asked for now and then."""
 
 
 ALREADY_EXISTS = "AlreadyExists"
@@ -31,38 +30,42 @@ def refused_by(kind: str, error: ApiError) -> ResourceRefusedError:
     return ResourceRefusedError(Refused(kind, error.said, for_good=isinstance(error, NamespaceEndsError)))
 
 
-class BadTokenError(Exception):
-    """The Secret is there, and holds no token."""
-
-
 @dataclass(slots=True)
 class Belongings:
     api: Api
     watched: Watched
     clock: Callable[[], Seconds]
-    _token: str | None = None
-    token_checked: Seconds = 0.0
+    _secret: JsonObject | None = field(default=None, repr=False)
+    """Of the driver that was asked for last, as the API server has it."""
+    keys_checked: Seconds = 0.0
 
-    def token(self, spec: JobSpec) -> str | None:
-        """The token of the job's drivers; None if its Secret is gone and nobody remembers."""
-        if self._token is None:
+    def keys(self, spec: JobSpec, name: str) -> DriverKeys | None:
+        """What a driver is asked with whose Secret has this name; None if it is gone and nobody remembers."""
+        if self._secret is None or self._secret["metadata"]["name"] != name:
             try:
-                self._token = self._read_token(spec)
+                self._secret = self.api.get("secrets", spec.namespace, name)
             except NotFoundError:
                 return None
-        return self._token
+        return DriverKeys.of(self._secret)
 
-    def ensure_token(self, spec: JobSpec, owner: JsonObject) -> bool:
-        """See to it that the Secret is there, with the token that is in use. Says whether it had to be made."""
-        self.token_checked = self.clock()
+    def ensure_keys(self, spec: JobSpec, generation: Generation, config_map: JsonObject, name: str) -> bool:
+        """See to it that the Secret is there, with the keys that are in use. Says whether it had to be made."""
+        self.keys_checked = self.clock()
         try:
-            self._token = self._read_token(spec)
+            there = self.api.get("secrets", spec.namespace, name)
         except NotFoundError:
-            token = self._token or secrets.token_urlsafe(32)
-            self.create("secrets", spec.namespace, resources.token_secret(spec, owner, token))
-            self._token = token
+            self._secret = self.create("secrets", spec.namespace, self._lost_or_new(spec, generation, config_map, name))
             return True
+        DriverKeys.of(there)
+        self._secret = there
         return False
+
+    def _lost_or_new(self, spec: JobSpec, generation: Generation, config_map: JsonObject, name: str) -> JsonObject:
+        known = self._secret
+        if known is None or known["metadata"]["name"] != name:
+            data = new_keys(driver_host(spec.namespace, spec.name, generation))
+            return resources.keys_secret(spec, config_map, name, data)
+        return resources.keys_secret(spec, config_map, name, {}) | {"data": known["data"]}
 
     def create(self, kind: str, namespace: str, body: JsonObject) -> JsonObject:
         """:class:`RefusedError` if the API server does not take it, whyever: it may later.
@@ -79,13 +82,6 @@ class Belongings:
             said = f"{kind} {name!r} exists and does not belong to this job: delete it, or give the job another name"
             raise ResourceRefusedError(Refused(kind, said))
         raise ConflictError(f"{kind} {name!r} exists already", 409, reason=ALREADY_EXISTS)
-
-    def _read_token(self, spec: JobSpec) -> str:
-        secret = self.api.get("secrets", spec.namespace, token_name(spec.name))
-        try:
-            return base64.b64decode(secret["data"][resources.TOKEN_KEY]).decode()
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadTokenError(f"Secret {token_name(spec.name)} holds no token: delete it") from error
 
     def ensure_service(self, spec: JobSpec, owner: JsonObject) -> bool:
         return self._ensure("services", spec, service_name(spec.name), lambda: resources.service(spec, owner))
@@ -119,29 +115,36 @@ class Belongings:
             return False  # it is there, and the watch will say so
         return True
 
-    def put_config(self, spec: JobSpec, owner: JsonObject, generation: Generation, restore: RestoreConfig) -> None:
+    def put_config(self, spec: JobSpec, owner: JsonObject, config: DriverConfig) -> JsonObject:
         """The configuration of a generation that is about to start. One that an earlier try has left may be another's
         whose record was lost: what counts is what it is told now."""
-        body = resources.config_map(spec, owner, resources.driver_config(spec, generation, restore))
+        body = resources.config_map(spec, owner, config)
         watched, name = self.watched.kind("configmaps", spec.namespace), body["metadata"]["name"]
         try:
-            watched.note(self.create("configmaps", spec.namespace, body))
+            made = self.create("configmaps", spec.namespace, body)
         except ConflictError:
             there = self.api.get("configmaps", spec.namespace, name)
             if there.get("data") == body["data"]:
-                return
+                return there
             # It is immutable.
             self.api.delete("configmaps", spec.namespace, name, uid=there["metadata"]["uid"])
             watched.note_gone(there)
-            watched.note(self.create("configmaps", spec.namespace, body))
+            made = self.create("configmaps", spec.namespace, body)
+        watched.note(made)
+        return made
 
-    def repaired(self, spec: JobSpec, owner: JsonObject, generation: Generation, restore: RestoreConfig) -> list[str]:
-        """Make again what a living driver needs and somebody has deleted; says what."""
+    def repaired(
+        self, spec: JobSpec, owner: JsonObject, generation: Generation, restore: RestoreConfig, keys: str
+    ) -> list[str]:
+        """Make again what a living driver needs and somebody has deleted; says what. ``keys``: the Secret that its pod
+        names."""
         made = []
         if self.ensure_service(spec, owner):
             made.append(f"Service {service_name(spec.name)}")
         if self.ensure_config(spec, owner, generation, restore):
             made.append(f"ConfigMap {driver_name(spec.name, generation)}")
-        if not 0 <= self.clock() - self.token_checked < TOKEN_CHECK_EVERY and self.ensure_token(spec, owner):
-            made.append(f"Secret {token_name(spec.name)}")
+        config = self.watched.kind("configmaps", spec.namespace).get(spec.namespace, driver_name(spec.name, generation))
+        due = not 0 <= self.clock() - self.keys_checked < KEYS_CHECK_EVERY
+        if keys and config and due and self.ensure_keys(spec, generation, config, keys):
+            made.append(f"Secret {keys}")
         return made

@@ -10,13 +10,23 @@ from kubernetes.client import ApiClient, Configuration, CoreV1Api
 from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import portforward
 
-from epochal.control.driver_client import DriverClient, DriverUnreachable
+from epochal.control.driver_client import DriverClient, DriverUnreachable, Trust
 from epochal_operator.names import CONTROL_PORT
 
 
 class ForwardedDriver(DriverClient):
-    def __init__(self, configuration: Configuration, *, namespace: str, pod: str, token: str, timeout: float) -> None:
-        super().__init__(f"http://{pod}.{namespace}:{CONTROL_PORT}", token, timeout=timeout)
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        namespace: str,
+        pod: str,
+        token: str,
+        timeout: float,
+        trust: Trust | None = None,
+    ) -> None:
+        scheme = "https" if trust else "http"
+        super().__init__(f"{scheme}://{pod}.{namespace}:{CONTROL_PORT}", token, timeout=timeout, trust=trust)
         self._configuration, self._namespace, self._pod = configuration, namespace, pod
 
     def _connect(self) -> http.client.HTTPConnection:
@@ -31,4 +41,9 @@ class ForwardedDriver(DriverClient):
         connection = super()._connect()
         connection.sock = forwarded.socket(CONTROL_PORT)
         connection.sock.settimeout(self._timeout)
+        if self._trust is not None:
+            # The handshake comes with the first byte, within the limit of time of the whole exchange.
+            connection.sock = self._trust.context.wrap_socket(
+                connection.sock, server_hostname=self._trust.name, do_handshake_on_connect=False
+            )
         return connection

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from epochal.control.foreign import clean
 from epochal.control.lifecycle import DriverEnded
+from epochal.protocol.control import TOKEN_VARIABLE
 from epochal.protocol.decision import Seconds
 from epochal.protocol.epochs import Generation
 from epochal_operator.api import JsonObject
@@ -29,6 +30,15 @@ def label(pod: JsonObject, name: str) -> str:
 
 def generation_of(pod: JsonObject) -> Generation:
     return Generation(int(label(pod, GENERATION_LABEL)))
+
+
+def keys_of(pod: JsonObject) -> str:
+    """The Secret that the driver was started with, whichever release of the operator has named it; empty if none is."""
+    for container in pod["spec"].get("containers") or []:
+        for variable in container.get("env") or []:
+            if container["name"] == DRIVER_CONTAINER and variable["name"] == TOKEN_VARIABLE:
+                return str(((variable.get("valueFrom") or {}).get("secretKeyRef") or {}).get("name") or "")
+    return ""
 
 
 def ended(pod: JsonObject) -> DriverEnded | None:

@@ -1,14 +1,16 @@
 """Talking to a job's driver: typed questions, typed answers, and three ways in which it can go wrong."""
 
 import http.client
+import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from epochal.control.exchange import NoAnswerError, TooLargeError, exchange
+from epochal.control.exchange import BoundedConnection, NoAnswerError, TooLargeError, exchange
 from epochal.control.foreign import clean
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
@@ -17,6 +19,7 @@ from epochal.protocol.control import (
     CheckpointRequest,
     DriverPhase,
     DriverStatus,
+    Health,
     Refusal,
 )
 from epochal.protocol.epochs import Epoch, Generation
@@ -58,16 +61,32 @@ class DriverError(Exception):
         self.status = status
 
 
-class DriverClient:
-    """One driver's control server. Keeps no connection, so it may be shared and needs no closing."""
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Whose certificate a driver has to show: one for ``name``, by the only authority that ``context`` knows."""
 
-    def __init__(self, address: str, token: str, *, timeout: float = 5.0) -> None:
-        parts = urlsplit(address)
-        if parts.scheme != "http" or not parts.hostname or not parts.port:
-            raise ValueError(f"a driver's address is http://HOST:PORT, not {address!r}")
+    context: ssl.SSLContext
+    name: str
+
+    @classmethod
+    def of(cls, authority: str, name: str) -> "Trust":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_verify_locations(cadata=authority)
+        return cls(context, name)
+
+
+class DriverClient:
+    """One driver's control server. Keeps no connection, so it may be shared and needs no closing. With ``trust`` it
+    talks over TLS, and shows the token to nobody else."""
+
+    def __init__(self, address: str, token: str, *, timeout: float = 5.0, trust: Trust | None = None) -> None:
+        parts, scheme = urlsplit(address), "https" if trust else "http"
+        if parts.scheme != scheme or not parts.hostname or not parts.port:
+            raise ValueError(f"a driver's address is {scheme}://HOST:PORT, not {address!r}")
         self.address = address
         self._host, self._port = parts.hostname, parts.port
-        self._token = token
+        self._token, self._trust = token, trust
         self._timeout = timeout
 
     @property
@@ -81,7 +100,7 @@ class DriverClient:
     def post_barrier(self, generation: Generation, barrier: CheckpointBarrier) -> CheckpointReport:
         """Send a barrier. Sending the same one twice is harmless."""
         body = msgspec.json.encode(CheckpointRequest(generation=generation, barrier=barrier))
-        status, data = self._request("POST", "/v1/checkpoints", body)
+        status, data = self.request("POST", "/v1/checkpoints", body)
         if status == HTTPStatus.CONFLICT:
             raise DriverRefused(_decoded(data, Refusal))
         return self._checked(status, data, CheckpointReport, HTTPStatus.ACCEPTED)
@@ -94,14 +113,19 @@ class DriverClient:
         """Ask the driver to give an epoch up; None if it has never seen its barrier."""
         return self._report("DELETE", epoch)
 
+    def offers_tls(self) -> bool:
+        """Whether it answers questions about its job over TLS only. Asked without the token."""
+        status, data = self.request("GET", "/healthz", token=False)
+        return self._checked(status, data, Health, HTTPStatus.OK).tls
+
     def _report(self, method: str, epoch: Epoch) -> CheckpointReport | None:
-        status, data = self._request(method, f"/v1/checkpoints/{epoch}")
+        status, data = self.request(method, f"/v1/checkpoints/{epoch}")
         if status == HTTPStatus.NOT_FOUND:
             return None
         return self._checked(status, data, CheckpointReport, HTTPStatus.OK)
 
     def _expect(self, method: str, path: str, kind: type[_T]) -> _T:
-        status, data = self._request(method, path)
+        status, data = self.request(method, path)
         return self._checked(status, data, kind, HTTPStatus.OK)
 
     def _checked(self, status: int, data: bytes, kind: type[_T], expected: HTTPStatus) -> _T:
@@ -110,10 +134,19 @@ class DriverClient:
         return _decoded(data, kind)
 
     def _connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+        trust = self._trust
+        return BoundedConnection(
+            trust.name if trust else self._host,
+            self._port,
+            address=self._host,
+            timeout=self._timeout,
+            context=trust.context if trust else None,
+        )
 
-    def _request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        headers = {"Authorization": f"Bearer {self._token}", RELEASE_HEADER: __version__}
+    def request(self, method: str, path: str, body: bytes | None = None, *, token: bool = True) -> tuple[int, bytes]:
+        headers = {RELEASE_HEADER: __version__}
+        if token:
+            headers["Authorization"] = f"Bearer {self._token}"
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:

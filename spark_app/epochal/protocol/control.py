@@ -187,6 +187,14 @@ class DriverStatus(_Message, frozen=True, omit_defaults=True):
     features: tuple[str, ...] = ()
 
 
+class Health(_Message, frozen=True):
+    """Answer of ``GET /healthz``, to anybody. ``tls``: all but probes and metrics is answered over TLS only. Drivers of
+    releases before TLS do not say it."""
+
+    ok: bool = True
+    tls: bool = False
+
+
 # --- starting a driver ------------------------------------------------------------------------------------------------
 
 
@@ -231,8 +239,9 @@ class DriverConfig(_Message, frozen=True, omit_defaults=True):
 
     ``needs`` names :data:`FEATURES` without which it must not be run: a driver that does not know one of them ends.
 
-    The control server's bearer token is in the environment variable ``EPOCHAL_TOKEN``. ``port`` 0 takes a free one;
-    ``ready_file`` is then written (atomically) with the address, ``http://host:port``.
+    What the control server needs to know in secret comes by environment: :data:`TOKEN_VARIABLE`, or files that
+    :data:`SECRETS_VARIABLE` leads to. ``port`` 0 takes a free one; ``ready_file`` is then written (atomically) with the
+    address, ``http://host:port``.
     """
 
     namespace: str
@@ -275,6 +284,14 @@ EXIT_DRAINED = 7
 """The driver was asked to end (its pod was evicted, its node shut down), and no last checkpoint was made in time."""
 
 TOKEN_VARIABLE = "EPOCHAL_TOKEN"
+
+SECRETS_VARIABLE = "EPOCHAL_SECRETS"
+"""Where a driver runs in a pod: a directory with the files below. With it, :data:`TOKEN_VARIABLE` counts for nothing:
+that is for images of releases before TLS, which do not know this variable."""
+
+SERVER_TOKEN_FILE = "server-token"
+CERTIFICATE_FILE = "tls.crt"
+PRIVATE_KEY_FILE = "tls.key"
 
 GRACE_VARIABLE = "EPOCHAL_GRACE_SECONDS"
 """Where a driver runs in a pod: the seconds between SIGTERM and SIGKILL, in which it can make a last checkpoint."""

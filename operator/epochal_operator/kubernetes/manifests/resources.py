@@ -4,13 +4,14 @@
 object                what for                                                      lives as long as
 ====================  ============================================================  =================
 Service, headless     a name for whichever driver runs                              the job
-Secret                the token that the driver's control server asks for           the job
 PodDisruptionBudget   lets a drain wait for the driver's last checkpoint            the job
 ConfigMap             one generation's driver configuration and executor template   the generation
+Secret                its control server's token and certificate, Spark's secret    the ConfigMap
 Pod                   one generation's driver                                       the generation
 ====================  ============================================================  =================
 
-All are owned by the StreamingJob, so that none outlives it.
+All are owned by the StreamingJob, so that none outlives it. The Secret is owned by the ConfigMap: whoever may delete
+Secrets may delete all of a namespace, and so the operator may not. Kubernetes does it.
 """
 
 import base64
@@ -24,8 +25,12 @@ import msgspec
 from epochal.control.job import JobSpec
 from epochal.control.schema import API_VERSION, KIND
 from epochal.protocol.control import (
+    CERTIFICATE_FILE,
     GRACE_VARIABLE,
     POD_ADDRESS_VARIABLE,
+    PRIVATE_KEY_FILE,
+    SECRETS_VARIABLE,
+    SERVER_TOKEN_FILE,
     TOKEN_VARIABLE,
     DriverConfig,
     RestoreConfig,
@@ -33,7 +38,15 @@ from epochal.protocol.control import (
 from epochal.protocol.epochs import Generation
 from epochal_operator.api import JsonObject
 from epochal_operator.kubernetes.manifests.pod_template import merged, merged_items
-from epochal_operator.kubernetes.manifests.spark_conf import EXECUTOR_CONTAINER, SCRATCH, pod_memory, spark_conf
+from epochal_operator.kubernetes.manifests.spark_conf import (
+    EXECUTOR_CONTAINER,
+    SCRATCH,
+    SECRETS_DIRECTORY,
+    SPARK_SECRET_FILE,
+    pod_memory,
+    spark_conf,
+    spark_secret_is_ours,
+)
 from epochal_operator.names import (
     BLOCK_MANAGER_PORT,
     CONTROL_PORT,
@@ -42,12 +55,18 @@ from epochal_operator.names import (
     Role,
     budget_name,
     driver_name,
+    keys_name,
     labels,
     service_name,
-    token_name,
 )
 
 TOKEN_KEY = "token"
+"""In a generation's Secret: the token for drivers of releases before TLS, which take it from a variable."""
+AUTHORITY_KEY = "ca.crt"
+SPARK_EXECUTOR_KEY = "spark-of-executors"
+SPARK_VARIABLE = "_SPARK_AUTH_SECRET"
+"""Where an executor of Spark looks for the secret first. A file would not do: Spark reads one only in a process that
+knows its master, and an executor has to ask the driver for that."""
 CONFIG_DIRECTORY = "/etc/epochal/driver"
 PIPELINE_DIRECTORY = "/etc/epochal/pipeline"
 CONFIG_KEY = "driver.json"
@@ -132,16 +151,6 @@ def service(spec: JobSpec, owned_by: JsonObject) -> JsonObject:
     }
 
 
-def token_secret(spec: JobSpec, owned_by: JsonObject, token: str) -> JsonObject:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": _metadata(spec, owned_by, token_name(spec.name)),
-        "type": "Opaque",
-        "data": {TOKEN_KEY: base64.b64encode(token.encode()).decode()},
-    }
-
-
 def disruption_budget(spec: JobSpec, owned_by: JsonObject) -> JsonObject:
     """No eviction takes a driver that is ready: the operator moves it. One that is not ready can be evicted: it has not
     begun, or no operator asks for it."""
@@ -177,6 +186,31 @@ def driver_config(spec: JobSpec, generation: Generation, restore: RestoreConfig)
     )
 
 
+def name_of_keys(spec: JobSpec, config: DriverConfig) -> str:
+    told = _encoded(config) + json.dumps(executor_template(spec, ""))
+    return keys_name(spec.name, config.generation, hashlib.sha256(told.encode()).hexdigest()[:8])
+
+
+def _encoded(config: DriverConfig) -> str:
+    return msgspec.json.format(msgspec.json.encode(config)).decode()
+
+
+def keys_secret(spec: JobSpec, config_map: JsonObject, name: str, data: Mapping[str, bytes]) -> JsonObject:
+    """``config_map``: the generation's, as the API server knows it."""
+    told = config_map["metadata"]
+    owned_by = {"apiVersion": "v1", "kind": "ConfigMap", "name": told["name"], "uid": told["uid"], "controller": True}
+    metadata = _metadata(spec, owned_by, name)
+    metadata["labels"][GENERATION_LABEL] = told["labels"][GENERATION_LABEL]
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata,
+        "type": "Opaque",
+        "immutable": True,
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+    }
+
+
 def config_map(spec: JobSpec, owned_by: JsonObject, config: DriverConfig) -> JsonObject:
     metadata = _metadata(spec, owned_by, driver_name(spec.name, config.generation))
     metadata["labels"][GENERATION_LABEL] = str(config.generation)
@@ -186,14 +220,14 @@ def config_map(spec: JobSpec, owned_by: JsonObject, config: DriverConfig) -> Jso
         "metadata": metadata,
         "immutable": True,
         "data": {
-            CONFIG_KEY: msgspec.json.format(msgspec.json.encode(config)).decode(),
-            TEMPLATE_KEY: json.dumps(executor_template(spec), indent=2),
+            CONFIG_KEY: _encoded(config),
+            TEMPLATE_KEY: json.dumps(executor_template(spec, name_of_keys(spec, config)), indent=2),
         },
     }
 
 
-def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation) -> JsonObject:
-    """Defaults of ours, over them the spec's template, over that what must be so."""
+def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation, keys: str) -> JsonObject:
+    """Defaults of ours, over them the spec's template, over that what must be so. ``keys``: the generation's Secret."""
     name = driver_name(spec.name, generation)
     memory = pod_memory(spec.driver.memory)
     template = spec.driver.pod_template or {}
@@ -217,7 +251,8 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation) -> J
     }
     metadata = _metadata(spec, owned_by, name, Role.DRIVER)
     metadata["labels"][GENERATION_LABEL] = str(generation)
-    token = {"secretKeyRef": {"name": token_name(spec.name), "key": TOKEN_KEY}}
+    token = {"secretKeyRef": {"name": keys, "key": TOKEN_KEY}}
+    files = (SERVER_TOKEN_FILE, CERTIFICATE_FILE, PRIVATE_KEY_FILE, SPARK_SECRET_FILE)
     fixed: JsonObject = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -229,6 +264,10 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation) -> J
             "serviceAccountName": spec.account,
             "volumes": [
                 {"name": "epochal-driver", "configMap": {"name": name}},
+                {
+                    "name": "epochal-secrets",
+                    "secret": {"secretName": keys, "items": [{"key": file, "path": file} for file in files]},
+                },
                 *pod_volumes(spec),
             ],
             "containers": [
@@ -249,12 +288,14 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation) -> J
                     "env": [
                         *environment(spec),
                         {"name": TOKEN_VARIABLE, "valueFrom": token},
+                        {"name": SECRETS_VARIABLE, "value": SECRETS_DIRECTORY},
                         {"name": GRACE_VARIABLE, "value": str(grace)},
                         {"name": POD_ADDRESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
                     ],
                     "envFrom": credentials(spec),
                     "volumeMounts": [
                         {"name": "epochal-driver", "mountPath": CONFIG_DIRECTORY, "readOnly": True},
+                        {"name": "epochal-secrets", "mountPath": SECRETS_DIRECTORY, "readOnly": True},
                         *volume_mounts(spec),
                     ],
                 }
@@ -264,8 +305,10 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation) -> J
     return merged(merged(defaults, template), fixed)
 
 
-def executor_template(spec: JobSpec) -> JsonObject:
-    """The template that Spark makes executor pods from; what it knows itself it fills in."""
+def executor_template(spec: JobSpec, keys: str) -> JsonObject:
+    """The template that Spark makes executor pods from; what it knows itself it fills in. ``keys``: the generation's
+    Secret."""
+    secret = {"name": SPARK_VARIABLE, "valueFrom": {"secretKeyRef": {"name": keys, "key": SPARK_EXECUTOR_KEY}}}
     ours: JsonObject = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -276,7 +319,7 @@ def executor_template(spec: JobSpec) -> JsonObject:
             "containers": [
                 {
                     "name": EXECUTOR_CONTAINER,
-                    "env": environment(spec),
+                    "env": [*environment(spec), *([secret] if spark_secret_is_ours(spec) else [])],
                     "envFrom": credentials(spec),
                     "volumeMounts": volume_mounts(spec),
                 }

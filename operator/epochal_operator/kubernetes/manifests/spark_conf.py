@@ -19,6 +19,8 @@ from epochal_operator.names import (
 EXECUTOR_CONTAINER = "executor"
 EXECUTOR_TEMPLATE = "/etc/epochal/driver/executor-template.json"
 SCRATCH = "/tmp"
+SECRETS_DIRECTORY = "/etc/epochal/secrets"
+SPARK_SECRET_FILE = "spark"
 _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 _UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
@@ -50,7 +52,33 @@ def spark_conf(spec: JobSpec, generation: Generation) -> dict[str, str]:
     }
     if runs_in_driver(spec):
         return common | dict(spec.spark_conf)
-    return common | _on_pods(spec, generation) | dict(spec.spark_conf)
+    return common | _on_pods(spec, generation) | _secured(spec) | dict(spec.spark_conf)
+
+
+def spark_secret_is_ours(spec: JobSpec) -> bool:
+    """Whether driver and executors know each other by the secret that the operator makes: unless the spec names
+    another, or wants none."""
+    given = spec.spark_conf
+    own = any(key.startswith("spark.authenticate.secret") for key in given)
+    return not runs_in_driver(spec) and not own and _authenticated(spec)
+
+
+def _authenticated(spec: JobSpec) -> bool:
+    return spec.spark_conf.get("spark.authenticate", "true").strip().lower() == "true"
+
+
+def _secured(spec: JobSpec) -> dict[str, str]:
+    """Drivers and executors talk to nobody who does not know the generation's secret, and encrypt all that they say."""
+    if not _authenticated(spec):
+        return {}  # Spark refuses the rest without it
+    secret = {"spark.authenticate.secret.file": f"{SECRETS_DIRECTORY}/{SPARK_SECRET_FILE}"}
+    return {
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.authEngineVersion": "2",
+        # Spark's default notices no change of what is encrypted.
+        "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    } | (secret if spark_secret_is_ours(spec) else {})
 
 
 def _on_pods(spec: JobSpec, generation: Generation) -> dict[str, str]:

@@ -1,8 +1,11 @@
 """The driver's control server: the controller asks, the engine answers.
 
-It is the only thing in a driver that listens, so it trusts nobody: a bearer token on everything but the two probes, a
-limit on the size of a body and on the time that a request may take to arrive, and no detail of an error that is not
-the caller's.
+It trusts nobody: a bearer token on everything but the two probes, a limit on the size of a body and on the time that a
+request may take to arrive, and no detail of an error that is not the caller's.
+
+With TLS, one port answers both: a connection that begins with a handshake is secured, and a plain one gets probes and
+metrics only. A kubelet must be able to probe a driver before anybody knows whether its image can do TLS, and Prometheus
+cannot know a token that changes with each generation.
 """
 
 import hmac
@@ -10,6 +13,7 @@ import io
 import logging
 import re
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -31,10 +35,12 @@ from epochal.protocol.control import (
     CheckpointRequest,
     DriverPhase,
     DriverStatus,
+    Health,
     Refusal,
 )
 from epochal.protocol.epochs import MAX_EPOCH, Epoch
 from epochal.protocol.first_release import for_first_release
+from epochal.runtime.http.server_tls import secured
 from epochal.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -86,7 +92,8 @@ def _encode(value: object) -> bytes:
 
 
 class ControlServer:
-    """Serves one engine until :meth:`stop`. ``port`` 0 takes a free one; see :attr:`address`."""
+    """Serves one engine until :meth:`stop`. ``port`` 0 takes a free one; see :attr:`address`. ``tls``: the certificate
+    that it shows; with None everything is plain, and metrics need the token, too."""
 
     def __init__(
         self,
@@ -96,6 +103,7 @@ class ControlServer:
         host: str = "127.0.0.1",
         port: int = 0,
         registry: CollectorRegistry | None = None,
+        tls: ssl.SSLContext | None = None,
         longest_request: float = LONGEST_REQUEST,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -103,8 +111,8 @@ class ControlServer:
             raise ValueError("the control server needs a token: an empty one would let everybody in")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         handler = type("Handler", (_Handler,), {"longest_request": longest_request})
-        api = _Api(engine, token, registry or CollectorRegistry(), clock)
-        self._server = _Server((host, port), handler, api, family)
+        api = _Api(engine, token, registry or CollectorRegistry(), clock, tls=tls is not None)
+        self._server = _Server((host, port), handler, api, family, tls)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="control-server", daemon=True
         )
@@ -124,7 +132,8 @@ class ControlServer:
     def address(self) -> str:
         host, port = self._server.server_address[:2]
         host = host.decode() if isinstance(host, bytes) else host
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "https" if self._server.tls else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def __enter__(self) -> "ControlServer":
         return self.start()
@@ -144,6 +153,7 @@ class _Request:
     content_type: str
     release: str
     """The client's; empty for one of release 0.1.0."""
+    secured: bool
     read_body: Callable[[], bytes]
 
 
@@ -151,9 +161,15 @@ class _Api:
     """Paths and methods. Knows nothing of sockets."""
 
     def __init__(
-        self, engine: ControlledEngine, token: str, registry: CollectorRegistry, clock: Callable[[], float]
+        self,
+        engine: ControlledEngine,
+        token: str,
+        registry: CollectorRegistry,
+        clock: Callable[[], float],
+        *,
+        tls: bool,
     ) -> None:
-        self._engine = engine
+        self._engine, self._tls = engine, tls
         self._clock = clock
         self._asked = clock()
         self._expected = f"Bearer {token}".encode()
@@ -163,10 +179,13 @@ class _Api:
         path = urlsplit(request.path).path
         match path:
             case "/healthz":
-                return self._only(request, GET=lambda: _Answer(HTTPStatus.OK, _encode({"ok": True})))
+                return self._only(request, GET=lambda: _Answer(HTTPStatus.OK, _encode(Health(tls=self._tls))))
             case "/readyz":
                 return self._only(request, GET=self._ready)
+            case "/metrics" if self._tls:
+                return self._only(request, GET=self._metrics)
             case _:
+                self._check_channel(request)
                 self._check_token(request)
                 return self._answer_known(request, path)
 
@@ -196,6 +215,11 @@ class _Api:
             message = f"{request.method} is not possible here: use {allowed}"
             raise _RequestError(HTTPStatus.METHOD_NOT_ALLOWED, message, ("Allow", allowed))
         return methods[request.method]()
+
+    def _check_channel(self, request: _Request) -> None:
+        """Before the token is looked at: whether it is right is not told to those who listen."""
+        if self._tls and not request.secured:
+            raise _RequestError(HTTPStatus.UPGRADE_REQUIRED, "this driver answers that over TLS only")
 
     def _check_token(self, request: _Request) -> None:
         # In constant time: how long it takes tells nothing of how much was right.
@@ -255,9 +279,17 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, address: tuple[str, int], handler: Any, api: _Api, family: socket.AddressFamily) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        handler: type["_Handler"],
+        api: _Api,
+        family: socket.AddressFamily,
+        tls: ssl.SSLContext | None,
+    ) -> None:
         self.address_family = family
-        self.api = api
+        self.api, self.tls = api, tls
+        self._longest_handshake = handler.longest_request
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         super().__init__(address, handler)
 
@@ -278,6 +310,13 @@ class _Server(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._slots.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        if self.tls is None:
+            super().finish_request(request, client_address)
+            return
+        with secured(request, self.tls, self._longest_handshake) as connection:
+            super().finish_request(connection, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         logger.debug("Connection from %s broke: %s", client_address, sys.exc_info()[1])
@@ -330,6 +369,7 @@ class _Handler(BaseHTTPRequestHandler):
             authorization=self.headers.get("Authorization", ""),
             content_type=self.headers.get("Content-Type", ""),
             release=self.headers.get(RELEASE_HEADER, ""),
+            secured=isinstance(self.connection, ssl.SSLSocket),
             read_body=self._read_body,
         )
         try:

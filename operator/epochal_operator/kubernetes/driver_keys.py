@@ -1,0 +1,126 @@
+"""What one generation's pods know in secret: made once, kept in a Secret, gone with the generation."""
+
+import base64
+import secrets
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from epochal.protocol.control import CERTIFICATE_FILE, PRIVATE_KEY_FILE, SERVER_TOKEN_FILE
+from epochal_operator.api import JsonObject
+from epochal_operator.kubernetes.manifests.resources import AUTHORITY_KEY, SPARK_EXECUTOR_KEY, TOKEN_KEY
+from epochal_operator.kubernetes.manifests.spark_conf import SPARK_SECRET_FILE
+
+LIFETIME = timedelta(days=36500)
+"""A driver may run for years, and cannot be given another certificate. What ends is the generation: nobody trusts its
+authority after that."""
+
+BACKDATED = timedelta(days=2)
+"""Clocks of nodes differ."""
+
+
+class BadKeysError(Exception):
+    """The Secret is there, and does not hold what it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverKeys:
+    """What the operator needs of them. ``token`` and ``authority`` are empty for a driver that an operator of a release
+    before TLS has started."""
+
+    plain_token: str = field(repr=False)
+    token: str = field(repr=False)
+    authority: str = field(repr=False)
+
+    @classmethod
+    def of(cls, secret: JsonObject) -> "DriverKeys":
+        data = secret.get("data") or {}
+        try:
+            plain, token, authority = (_text(data, key) for key in (TOKEN_KEY, SERVER_TOKEN_FILE, AUTHORITY_KEY))
+        except ValueError as error:
+            raise BadKeysError(f"Secret {secret['metadata']['name']} cannot be read: delete it") from error
+        if not plain or bool(token) != bool(authority):
+            raise BadKeysError(f"Secret {secret['metadata']['name']} holds no token: delete it")
+        return cls(plain, token, authority)
+
+
+def _text(data: JsonObject, key: str) -> str:
+    return base64.b64decode(data.get(key) or "", validate=True).decode()
+
+
+def new_keys(host: str) -> dict[str, bytes]:
+    """The content of a Secret. ``host``: the name that the driver's certificate is for.
+
+    Its authority signs nothing else: the key is forgotten here."""
+    certificate, key, authority = _certificate(host)
+    spark = secrets.token_urlsafe(32).encode()
+    return {
+        TOKEN_KEY: secrets.token_urlsafe(32).encode(),
+        SERVER_TOKEN_FILE: secrets.token_urlsafe(32).encode(),
+        CERTIFICATE_FILE: certificate,
+        PRIVATE_KEY_FILE: key,
+        AUTHORITY_KEY: authority,
+        SPARK_SECRET_FILE: spark,
+        # What Spark makes of the file, for processes that are told by a variable.
+        SPARK_EXECUTOR_KEY: base64.b64encode(spark),
+    }
+
+
+def _certificate(host: str) -> tuple[bytes, bytes, bytes]:
+    """A driver's certificate, its key, and the authority's certificate, as PEM."""
+    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    issuer = _name("Epochal generation")
+    authority = (
+        _builder(issuer, issuer, authority_key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    certificate = (
+        _builder(_name("Epochal driver"), issuer, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return certificate.public_bytes(pem), private, authority.public_bytes(pem)
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + LIFETIME)
+    )
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
