@@ -31,6 +31,13 @@ def jvm() -> Any:
     return active_context()._jvm
 
 
+def jvm_exit_code() -> int | None:
+    """How this process's JVM ended, a signal as a negative number; None while it lives, or if there never was one."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    code: int | None = None if process is None else process.poll()
+    return code
+
+
 def scala_context(spark: SparkSession) -> Any:
     context: Any = spark.sparkContext
     return context._jsc.sc()
