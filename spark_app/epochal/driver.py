@@ -25,9 +25,8 @@ from pyspark.sql import SparkSession
 
 import epochal
 from epochal.api.pipeline import Pipeline
-from epochal.control.endings import how_it_ended, signal_of
+from epochal.control.last_words import how_the_jvm_ended, write_cause
 from epochal.protocol.control import (
-    CAUSE_VARIABLE,
     EXIT_FAILED,
     EXIT_MISCONFIGURED,
     EXIT_STOPPED,
@@ -44,7 +43,7 @@ from epochal.runtime.engine import Engine
 from epochal.runtime.errors import PipelineError, UserCodeError, summarize_error, undescribed
 from epochal.runtime.http.control_server import ControlServer
 from epochal.runtime.spark.executors import out_of_memory
-from epochal.runtime.spark.jvm import JAVA_BRIDGE, jvm_exit_code
+from epochal.runtime.spark.jvm import JAVA_BRIDGE, jvm_exit_code, log_errors_only
 from epochal.runtime.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
@@ -105,10 +104,10 @@ JVM = (
 )
 """Options of driver and executors."""
 
-PARTITIONS = "spark.sql.shuffle.partitions"
+NOISY = ("org.apache.spark.rdd",)
+"""Loggers of Spark that warn with every batch: of each RDD that is kept without its lineage, as we ask for."""
 
-LONGEST_CAUSE = 1000
-"""Characters. Kubernetes keeps 4,096 bytes."""
+PARTITIONS = "spark.sql.shuffle.partitions"
 
 LAST_REPORT_WAIT = 5.0
 
@@ -157,38 +156,12 @@ def main(arguments: list[str]) -> int:
         engine.last_report_read.wait(timeout=LAST_REPORT_WAIT)
     server.stop()
     # The last line of a log is what people (and the controller) look at first.
-    last = "; ".join(filter(None, (how_the_jvm_ended(), engine.status().message.split("\n")[0], *said)))
-    _write_cause(last)
+    last = "; ".join(
+        filter(None, (how_the_jvm_ended(jvm_exit_code()) or engine.status().message.split("\n")[0], *said))
+    )
+    write_cause(last)
     logger.log(logging.INFO if code == EXIT_STOPPED else logging.ERROR, "%s", last)
     return code
-
-
-def _write_cause(text: str) -> None:
-    """Where the controller looks first: what is logged last may be somebody else's."""
-    if path := os.environ.get(CAUSE_VARIABLE):
-        try:
-            Path(path).write_text(text[:LONGEST_CAUSE] + "\n", encoding="utf-8")
-        except OSError as error:
-            logger.warning("The cause cannot be written to %s: %s", path, error)
-
-
-def how_the_jvm_ended() -> str:
-    """Empty while it lives, and of one that was asked to end, as the driver was. Without a JVM every call fails with
-    words about sockets, which are not the cause."""
-    code = jvm_exit_code()
-    if code is None or signal_of(code) is signal.SIGTERM:
-        return ""
-    why = how_it_ended(code, "OOMKilled" if code == -signal.SIGKILL and killed_for_memory() else "")
-    return f"the driver's JVM ended with code {code}" + (f": {why}" if why else "")
-
-
-def killed_for_memory(events: Path = Path("/sys/fs/cgroup/memory.events")) -> bool:
-    """Whether the kernel has killed a process of this container for want of memory."""
-    try:
-        counts = dict(line.split() for line in events.read_text().splitlines())
-    except (OSError, ValueError):
-        return False
-    return int(counts.get("oom_kill", 0)) > 0
 
 
 def _end_by_signals(engine: Engine) -> None:
@@ -250,6 +223,7 @@ def spark_session(config: DriverConfig) -> SparkSession:
     if PARTITIONS not in config.spark_conf:
         spark.conf.set(PARTITIONS, str(max(2, _cores(spark))))
     spark.sparkContext.setLogLevel("WARN")
+    log_errors_only(*NOISY)
     logger.info("Spark %s is up, checkpoints use pool %s", spark.version, POOL)
     return spark
 

@@ -5,11 +5,13 @@ import click
 from epochal.cli.changes import restart, resume, scale, suspend
 from epochal.cli.cleanup import cleanup
 from epochal.cli.completion import completion
+from epochal.cli.doctor.command import doctor
 from epochal.cli.explain import explain, graph
 from epochal.cli.history import checkpoints, savepoint, status, timeline, validate
 from epochal.cli.inspect import inspect_state
 from epochal.cli.jobs import describe, get
 from epochal.cli.logs import logs
+from epochal.cli.report import report
 from epochal.cli.run import run
 from epochal.version import __version__
 
@@ -38,6 +40,8 @@ COMMANDS = (
     validate,
     explain,
     cleanup,
+    doctor,
+    report,
     completion,
 )
 for command in COMMANDS:

@@ -23,8 +23,7 @@ _KILLED = 128
 
 _OUT_OF_MEMORY = "it ran out of memory (OOMKilled): raise spec.driver.memory, or make its batches smaller"
 _MEANING = {
-    signal.SIGKILL: "somebody or something killed it at once: a node that ran out of memory, kill -9, or a grace "
-    "period that was over",
+    signal.SIGKILL: "at once: by a node without memory, kill -9, or the end of a grace period",
     signal.SIGTERM: "it was asked to end and did not take a last checkpoint in time",
     signal.SIGSEGV: "a crash in native code",
     signal.SIGABRT: "a crash of the JVM or of native code",

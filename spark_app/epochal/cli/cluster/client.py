@@ -5,6 +5,7 @@ for local jobs do without it.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -153,8 +154,10 @@ def load_cluster(context: str | None = None, namespace: str | None = None) -> Cl
     except ImportError as error:
         raise UserError("this needs the client of Kubernetes: pip install 'epochal[cli]'") from error
     config = kubernetes.config
+    # The library reads the variable once, when it is imported.
+    file = os.environ.get("KUBECONFIG") or "~/.kube/config"
     try:
-        contexts, current = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
+        contexts, current = config.list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
     except config.ConfigException as error:
         if context is None:
             configuration = kubernetes.client.Configuration()
@@ -172,7 +175,7 @@ def load_cluster(context: str | None = None, namespace: str | None = None) -> Cl
     if chosen is None:
         raise UserError(f"--context {context}: the kubeconfig has {', '.join(sorted(known)) or 'no context'}")
     try:
-        client = config.new_client_from_config(context=chosen["name"])  # type: ignore[no-untyped-call]
+        client = config.new_client_from_config(file, context=chosen["name"])  # type: ignore[no-untyped-call]
     except (config.ConfigException, OSError, ValueError) as error:
         raise UserError(f"context {chosen['name']} of the kubeconfig cannot be used: {clean(str(error))}") from error
     own = str((chosen.get("context") or {}).get("namespace") or "default")

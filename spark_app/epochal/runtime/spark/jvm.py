@@ -38,6 +38,13 @@ def jvm_exit_code() -> int | None:
     return code
 
 
+def log_errors_only(*loggers: str) -> None:
+    """Let these loggers of the JVM, and those below them, say nothing but errors."""
+    log4j = jvm().org.apache.logging.log4j
+    for name in loggers:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
+
+
 def scala_context(spark: SparkSession) -> Any:
     context: Any = spark.sparkContext
     return context._jsc.sc()
