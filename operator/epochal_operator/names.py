@@ -1,25 +1,16 @@
 """Every label, annotation, finalizer and object name that the operator uses: made here, and nowhere else."""
 
-from enum import StrEnum
-
+from epochal.control.labels import GENERATION_LABEL, JOB_LABEL, PLURAL, RESTART_ANNOTATION, ROLE_LABEL, Role
 from epochal.protocol.epochs import Epoch, Generation
-
-PLURAL = "streamingjobs"
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "epochal"
-JOB_LABEL = "epochal.dev/job"
-ROLE_LABEL = "epochal.dev/role"
-GENERATION_LABEL = "epochal.dev/generation"
 
 FINALIZER = "epochal.dev/stop-first"
 """Holds a deleted job until it has made its last checkpoint, or its time for that is over."""
 
 KOPF_PREFIX = "kopf.epochal.dev"
 """Of the annotations in which kopf remembers how far a deletion got."""
-
-RESTART_ANNOTATION = "epochal.dev/restart"
-"""A new value restarts the job's driver: after a last checkpoint if it runs, at once if it has failed."""
 
 SELECTOR = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 """What the operator watches of pods, Jobs, Services and ConfigMaps: its own."""
@@ -29,11 +20,8 @@ DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
 
 
-class Role(StrEnum):
-    DRIVER = "driver"
-    EXECUTOR = "executor"
-    CLEANUP = "cleanup"
-
+__all__ = ["GENERATION_LABEL", "JOB_LABEL", "PLURAL", "RESTART_ANNOTATION", "ROLE_LABEL", "Role"]
+"""What people and the command line use as well."""
 
 # A job's name has 40 characters at most (the CRD says so), which leaves room for all of these in the 63 of a label.
 

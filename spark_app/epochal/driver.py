@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -25,6 +26,7 @@ from pyspark.sql import SparkSession
 
 import epochal
 from epochal.api.pipeline import Pipeline
+from epochal.control.last_words import how_the_jvm_ended, write_cause
 from epochal.protocol.control import (
     EXIT_FAILED,
     EXIT_MISCONFIGURED,
@@ -45,7 +47,7 @@ from epochal.runtime.errors import PipelineError, UserCodeError, summarize_error
 from epochal.runtime.http.control_server import ControlServer
 from epochal.runtime.http.server_tls import server_context
 from epochal.runtime.spark.executors import out_of_memory
-from epochal.runtime.spark.jvm import JAVA_BRIDGE
+from epochal.runtime.spark.jvm import JAVA_BRIDGE, jvm_exit_code, log_errors_only
 from epochal.runtime.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
@@ -106,6 +108,9 @@ JVM = (
 )
 """Options of driver and executors."""
 
+NOISY = ("org.apache.spark.rdd",)
+"""Loggers of Spark that warn with every batch: of each RDD that is kept without its lineage, as we ask for."""
+
 PARTITIONS = "spark.sql.shuffle.partitions"
 
 LAST_REPORT_WAIT = 5.0
@@ -158,7 +163,10 @@ def main(arguments: list[str]) -> int:
         engine.last_report_read.wait(timeout=LAST_REPORT_WAIT)
     server.stop()
     # The last line of a log is what people (and the controller) look at first.
-    last = "; ".join(filter(None, (engine.status().message.split("\n")[0], *said)))
+    last = "; ".join(
+        filter(None, (how_the_jvm_ended(jvm_exit_code()) or engine.status().message.split("\n")[0], *said))
+    )
+    write_cause(last)
     logger.log(logging.INFO if code == EXIT_STOPPED else logging.ERROR, "%s", last)
     return code
 
@@ -213,8 +221,10 @@ def _hush(spark: SparkSession, said: list[str]) -> None:
     """Let Spark log no more: the log's last line is to be ours. Waits at most 2 s for it."""
 
     def hush() -> None:
-        spark.sparkContext.setLogLevel("OFF")
-        said.append(out_of_memory(spark))
+        # A JVM that is gone says nothing more.
+        with suppress(Exception):
+            spark.sparkContext.setLogLevel("OFF")
+            said.append(out_of_memory(spark))
 
     thread = threading.Thread(target=hush, name="hush", daemon=True)
     thread.start()
@@ -231,6 +241,7 @@ def spark_session(config: DriverConfig) -> SparkSession:
     if PARTITIONS not in config.spark_conf:
         spark.conf.set(PARTITIONS, str(max(2, _cores(spark))))
     spark.sparkContext.setLogLevel("WARN")
+    log_errors_only(*NOISY)
     logger.info("Spark %s is up, checkpoints use pool %s", spark.version, POOL)
     return spark
 

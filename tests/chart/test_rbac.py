@@ -153,7 +153,7 @@ def test_each_right_is_needed_and_no_other_is(world: World) -> None:
     with world.operator("operator", f"--namespaces={namespaces}") as operator:
         good = jobs[-1]
         good.wait_epoch(3, seconds=60)
-        wait_until(lambda: "CleanupSucceeded" in dict(whole.events()), seconds=30)
+        good.wait(lambda status: status.get("minEpoch", 1) > 1 and not status["cleanup"]["running"], seconds=30)
         slow[-1].wait(lambda status: status.get("generation", 0) >= 2, seconds=30)
         for job in jobs:
             job.annotate(RESTART_ANNOTATION, "now")

@@ -115,7 +115,7 @@ def test_unreadable_epochs_are_shown_and_passed_over(store: str, tmp_path: Path)
     (tmp_path / ".epochal/store" / paths.manifest(Epoch(3))).write_text("{")
     assert "Unreadable" in ok("checkpoints", store)
     assert "Epoch 2 of default/numbers" in ok("inspect", store)
-    target = Target(store=open_store(store), paths=paths, directory=None)
+    target = Target(open_store=lambda: open_store(store), paths=paths)
     assert [row.manifest is None for row in rows(target)] == [True, False, False]
 
 

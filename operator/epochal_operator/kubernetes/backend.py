@@ -34,7 +34,7 @@ from epochal_operator.names import (
     driver_host,
     labels,
 )
-from epochal_operator.reporting.status import load_record, project, without_progress
+from epochal_operator.reporting.status import load_record, project, settled, without_progress
 from epochal_operator.reporting.timestamps import parse_timestamp
 from epochal_operator.stores.store_access import StoreLook, Stores
 
@@ -146,9 +146,10 @@ class KubernetesBackend:
             now=now,
         )
         if not tick.step.acts:
-            if status == before:
+            quiet = settled(status, before)
+            if quiet == before:
                 return None
-            if without_progress(status) == without_progress(before):
+            if without_progress(quiet) == without_progress(before):
                 if now - self._progress_written < PROGRESS_EVERY:
                     return None
                 self._progress_written = now

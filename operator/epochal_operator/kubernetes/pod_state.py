@@ -1,8 +1,8 @@
 """What a driver's pod says of its driver: that it waits and for what, that it runs, or why it ended. Pure."""
 
-import re
 from collections.abc import Iterable
 
+from epochal.control.endings import how_it_ended, last_error
 from epochal.control.foreign import clean
 from epochal.control.lifecycle import DriverEnded
 from epochal.protocol.control import TOKEN_VARIABLE
@@ -12,8 +12,6 @@ from epochal_operator.api import JsonObject
 from epochal_operator.kubernetes.manifests.resources import DRIVER_CONTAINER
 from epochal_operator.names import GENERATION_LABEL, ROLE_LABEL, Role
 from epochal_operator.reporting.timestamps import parse_timestamp
-
-_LOG_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ \S+ ")
 
 
 def is_driver(pod: JsonObject) -> bool:
@@ -49,7 +47,8 @@ def ended(pod: JsonObject) -> DriverEnded | None:
     container = ended_container(pod, DRIVER_CONTAINER)
     if container is not None:
         code = int(container.get("exitCode", 1))
-        return DriverEnded(generation=generation, code=code, message=_why(container))
+        said = how_it_ended(code, str(container.get("reason") or ""), str(container.get("message") or ""))
+        return DriverEnded(generation=generation, code=code, message=said)
     if status.get("phase") in ("Succeeded", "Failed"):
         # Evicted, its node is gone, or it never began: the pod knows, its container does not.
         said = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
@@ -120,26 +119,11 @@ def ended_container(pod: JsonObject, name: str) -> JsonObject | None:
     return None
 
 
-def last_line(text: str) -> str:
-    """What a log said last, without when and where it said so."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return clean(_LOG_PREFIX.sub("", lines[-1])) if lines else ""
-
-
-def _why(container: JsonObject) -> str:
-    said = last_line(container.get("message") or "")
-    reason = container.get("reason") or ""
-    if reason == "OOMKilled":
-        return "it ran out of memory (OOMKilled): raise spec.driver.memory, or make its batches smaller"
-    # "Error" and "Completed" say no more than the exit code.
-    return said if reason in ("", "Error", "Completed") else ": ".join(filter(None, (reason, said)))
-
-
 def _init_failed(status: JsonObject) -> str:
     for container in status.get("initContainerStatuses") or []:
         terminated = (container.get("state") or {}).get("terminated") or {}
         if code := terminated.get("exitCode"):
-            said = last_line(terminated.get("message") or "") or str(terminated.get("reason") or "")
+            said = last_error(terminated.get("message") or "") or str(terminated.get("reason") or "")
             return f"init container {container.get('name')} ended with code {code}" + (f": {said}" if said else "")
     return ""
 

@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections import Counter as Counts
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -12,7 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from epochal.control.events import completed
-from epochal.control.lifecycle import JobPhase, LifeReason, needs_person
+from epochal.control.flow import Flow, flow_of
+from epochal.control.lifecycle import DriverUp, JobPhase, LifeReason, needs_person
 from epochal.control.reconcile import Tick
 from epochal.protocol.decision import EndCleanup, Reason, Seconds, Stop
 
@@ -42,6 +43,10 @@ class _Job:
     bytes: int = 0
     restarts: int = 0
     stalled: bool = False
+    generation: int = 0
+    late_rows: int = 0
+    flow: Flow | None = None
+    """While a driver tells."""
 
 
 class OperatorMetrics:
@@ -96,6 +101,8 @@ class OperatorMetrics:
             job.last_checkpoint = record.last_checkpoint
             job.restarts = step.job.restarts.total
             job.stalled = needs_person(step.job) or step.job.refusal is not None
+            job.generation, job.late_rows = record.generation, step.job.late.total
+            job.flow = _flow(tick)
             if done is not None:
                 job.duration, job.bytes = done.duration, done.bytes
             if (reason := failure(tick)) is not None:
@@ -159,12 +166,17 @@ class OperatorMetrics:
         )
         for name, text, field in (
             ("epochal_epoch", "A job's newest completed epoch", "epoch"),
+            ("epochal_job_generation", "The generation of a job's driver", "generation"),
             ("epochal_last_checkpoint_duration_seconds", "How long it took", "duration"),
             ("epochal_last_checkpoint_bytes", "What it wrote", "bytes"),
             ("epochal_job_stalled", "1 if it is tried again, and a person must mend something", "stalled"),
         ):
             values = ((key, _number(getattr(job, field))) for key, (job, _) in jobs.items())
             yield _family(name, text, ["namespace", "job"], *values)
+        # One series a job: what it is now.
+        phase_now = (((*key, job.phase), 1.0) for key, (job, _) in jobs.items())
+        yield _family("epochal_job_phase", "1 for a job's current phase", ["namespace", "job", "phase"], *phase_now)
+        yield from _flows({key: job for key, (job, _) in jobs.items()})
         restarts = CounterMetricFamily("epochal_restarts", "Restarts of drivers", labels=["namespace", "job"])
         for key, (job, _) in jobs.items():
             restarts.add_metric(key, _number(job.restarts))
@@ -193,6 +205,34 @@ def failure(tick: Tick) -> Reason | LifeReason | None:
     if isinstance(tick.step.action, Stop) and not tick.step.action.forced:
         return None
     return tick.step.reason if tick.step.reason in FAILURES else Reason.DRIVER_GONE
+
+
+def _flow(tick: Tick) -> Flow | None:
+    """What the driver says of a job that runs; numbers of one that is gone would be old news."""
+    driver = tick.seen.driver
+    if tick.step.job.phase is not JobPhase.RUNNING or not isinstance(driver, DriverUp) or driver.status is None:
+        return None
+    return flow_of(driver.status)
+
+
+def _flows(jobs: Mapping[JobKey, _Job]) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    """How rows flow, a series for each job: what each operator does is told by the job's own driver."""
+    labels = ["namespace", "job"]
+    told = {key: job.flow for key, job in jobs.items() if job.flow is not None}
+    lags = ((key, flow.lag) for key, flow in told.items() if flow.lag is not None)
+    yield _family("epochal_job_lag_seconds", "How far a job's event time is behind the clock", labels, *lags)
+    rates = ((key, flow.rows_per_second) for key, flow in told.items())
+    yield _family("epochal_job_rows_per_second", "Rows that a job's sources read per second", labels, *rates)
+    state = ((key, _number(flow.state_bytes)) for key, flow in told.items())
+    yield _family("epochal_job_state_bytes", "State of a job's newest epoch", labels, *state)
+    rows = CounterMetricFamily("epochal_job_rows", "Rows read since the driver started", labels=labels)
+    for key, flow in told.items():
+        rows.add_metric(key, _number(flow.rows))
+    yield rows
+    late = CounterMetricFamily("epochal_job_late_rows", "Rows dropped because they were late", labels=labels)
+    for key, job in jobs.items():
+        late.add_metric(key, _number(job.late_rows))
+    yield late
 
 
 def _family(name: str, text: str, labels: list[str], *values: tuple[Iterable[str], float]) -> GaugeMetricFamily:

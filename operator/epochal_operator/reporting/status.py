@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from epochal.control.durations import format_duration
+from epochal.control.flow import flow_of
 from epochal.control.job import JobSpec
-from epochal.control.lifecycle import JobPhase, JobRecord
+from epochal.control.lifecycle import DriverUp, JobPhase, JobRecord
 from epochal.control.reconcile import Tick
 from epochal.protocol.decision import EpochPublished, InFlight, InProgress, Seconds
 from epochal_operator.api import JsonObject
@@ -20,6 +21,8 @@ from epochal_operator.reporting.timestamps import timestamp
 
 KEPT_HISTORY = 10
 LONGEST_MESSAGE = 1024
+LONGEST_GRAPH = 500
+"""Edges of a job's graph that are shown."""
 
 
 def load_record(status: Mapping[str, Any]) -> JobRecord | None:
@@ -62,6 +65,7 @@ def project(
     }
     if last:
         status["lastCheckpoint"] = last
+    status |= _flow(job, before, tick)
     if record.in_flight is not None:
         status["inFlight"] = _in_flight(record.in_flight, tick)
     return status
@@ -75,6 +79,35 @@ def with_blocked(before: Mapping[str, Any], *, reason: str, message: str, versio
         before.get("conditions") or [], blocked(reason, message[:LONGEST_MESSAGE]), version=version, now=now
     )
     return status
+
+
+_FLOW = ("lag", "rowsPerSecond", "graph")
+
+
+def _flow(job: JobRecord, before: Mapping[str, Any], tick: Tick) -> JsonObject:
+    """How rows flow, as the driver says; as before while it is not asked. The graph stays when the driver has gone."""
+    driver = tick.seen.driver
+    told = driver.status if isinstance(driver, DriverUp) else None
+    graph = before.get("graph")
+    if told is not None and told.edges:
+        graph = [{"from": begin, "to": end} for begin, end in told.edges[:LONGEST_GRAPH]]
+    found: JsonObject = {"graph": graph} if graph else {}
+    if job.phase is not JobPhase.RUNNING:
+        return found
+    if told is None:
+        return found | {name: before[name] for name in ("lag", "rowsPerSecond") if name in before}
+    flow = flow_of(told)
+    found["rowsPerSecond"] = round(flow.rows_per_second)
+    if flow.lag is not None:
+        found["lag"] = format_duration(flow.lag)
+    return found
+
+
+def settled(status: Mapping[str, Any], before: Mapping[str, Any]) -> JsonObject:
+    """The status with what flows as it was before: that changes with every look, and is no reason to write. It goes
+    along with what is: at least twice with each checkpoint."""
+    kept = {name: value for name, value in status.items() if name not in _FLOW}
+    return kept | {name: before[name] for name in _FLOW if name in before}
 
 
 def without_progress(status: Mapping[str, Any]) -> JsonObject:

@@ -1,6 +1,8 @@
 """The command line. ``epochal run`` gives a job on this machine what the operator gives it in a cluster."""
 
 import signal
+import sys
+from pathlib import Path
 
 
 def main() -> None:
@@ -10,4 +12,6 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from epochal.cli.commands import commands
 
-    commands()
+    # kubectl runs kubectl-epochal, and calls it `kubectl epochal`.
+    plugin = Path(sys.argv[0]).name.startswith("kubectl-")
+    commands(prog_name="kubectl epochal" if plugin else "epochal")

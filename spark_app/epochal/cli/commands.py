@@ -2,10 +2,16 @@
 
 import click
 
+from epochal.cli.changes import restart, resume, scale, suspend
 from epochal.cli.cleanup import cleanup
-from epochal.cli.explain import explain
+from epochal.cli.completion import completion
+from epochal.cli.doctor.command import doctor
+from epochal.cli.explain import explain, graph
 from epochal.cli.history import checkpoints, savepoint, status, timeline, validate
 from epochal.cli.inspect import inspect_state
+from epochal.cli.jobs import describe, get
+from epochal.cli.logs import logs
+from epochal.cli.report import report
 from epochal.cli.run import run
 from epochal.version import __version__
 
@@ -16,5 +22,27 @@ def commands() -> None:
     """Checkpoints for PySpark streaming that are separate from micro-batches."""
 
 
-for command in (run, status, checkpoints, inspect_state, timeline, savepoint, validate, explain, cleanup):
+COMMANDS = (
+    run,
+    get,
+    describe,
+    status,
+    graph,
+    checkpoints,
+    timeline,
+    inspect_state,
+    logs,
+    suspend,
+    resume,
+    restart,
+    scale,
+    savepoint,
+    validate,
+    explain,
+    cleanup,
+    doctor,
+    report,
+    completion,
+)
+for command in COMMANDS:
     commands.add_command(command)

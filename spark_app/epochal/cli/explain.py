@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
+from epochal.cli.cluster.jobs import ClusterJob
 from epochal.cli.errors import UserError
 from epochal.cli.manifests import LocalJob, load_job
+from epochal.cli.targets import Target, target_options
 from epochal.protocol.errors import ProtocolError
 
 FORMATS = ("tree", "mermaid", "dot")
@@ -41,6 +43,44 @@ def explain(manifest: Path, parameters: tuple[str, ...], how: str) -> None:
     graph = _planned(job) if job.is_sql else _described(job)
     for line in {"tree": tree, "mermaid": mermaid, "dot": dot}[how](graph):
         click.echo(line)
+
+
+@click.command()
+@target_options
+@click.option("--format", "how", type=click.Choice(FORMATS), default="tree", show_default=True)
+def graph(target: Target, how: str) -> None:
+    """Draw the operators of a job: each sink with its inputs below it.
+
+    TARGET is a job's name on the cluster, whose driver has told its operators, or a manifest file, as for `epochal
+    explain`.
+    """
+    if target.local is not None:
+        drawn = _planned(target.local) if target.local.is_sql else _described(target.local)
+    elif target.cluster is not None:
+        drawn = _of_status(target.cluster)
+    else:
+        raise UserError("a store does not tell: name a job on the cluster or a manifest file")
+    for line in {"tree": tree, "mermaid": mermaid, "dot": dot}[how](drawn):
+        click.echo(line)
+
+
+def _of_status(job: ClusterJob) -> Graph:
+    edges = [(edge["from"], edge["to"]) for edge in job.status().get("graph") or []]
+    if not edges:
+        raise UserError(
+            f"the status of {job.name} has no graph: its driver has not run yet, or it is of a release before 0.2"
+        )
+    inputs: dict[str, list[str]] = {}
+    for begin, end in edges:
+        inputs.setdefault(begin, [])
+        inputs.setdefault(end, []).append(begin)
+    read = {begin for begin, _ in edges}
+    return {
+        name: Drawn(
+            name=name, kind="source" if not found else "operator" if name in read else "sink", inputs=tuple(found)
+        )
+        for name, found in inputs.items()
+    }
 
 
 def _planned(job: LocalJob) -> Graph:

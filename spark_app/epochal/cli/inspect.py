@@ -13,7 +13,7 @@ from rich.text import Text
 
 from epochal.cli.epochs import chosen
 from epochal.cli.errors import UserError
-from epochal.cli.history import console, moment, plain_table
+from epochal.cli.output import console, moment, plain_table
 from epochal.cli.targets import Target, target_options
 from epochal.cli.view import size
 from epochal.protocol.documents import LATEST_KEY, Manifest, StoredTable
@@ -42,8 +42,9 @@ def inspect_state(
 ) -> None:
     """Show the state of an epoch.
 
-    TARGET is a job's manifest file or a store's URI. By default the command lists the tables of the
-    latest epoch. --operator shows the rows of a table, --sql the result of any query over the tables of that epoch.
+    TARGET is a job's manifest file, its name on the cluster, or a store's URI. By default the command lists the
+    tables of the latest epoch. --operator shows the rows of a table, --sql the result of any query over the
+    tables of that epoch.
 
     \b
     epochal inspect job.yaml

@@ -5,8 +5,8 @@
     STATE_DIR/{namespace}/{job}/
       record.json            what the controller has written down
       checkpoints.jsonl      the report of every checkpoint that ended
-      lock                   held by the one runner of this job
-      drivers/{generation}/  config.json, token, address, pid, exit, driver.log
+      lock                   held by the one runner of this job; has its process number
+      drivers/{generation}/  config.json, token, address, pid, exit, cause, driver.log
       cleanup/               pid, exit, cleanup.log
 """
 
@@ -24,11 +24,13 @@ from epochal.cli.errors import UserError
 from epochal.cli.files import last_lines, write_atomically
 from epochal.cli.processes import Alive, DetachedProcess, Gone, NotStarted
 from epochal.control.driver_client import DriverClient
+from epochal.control.endings import how_it_ended
 from epochal.control.job import JobSpec
 from epochal.control.lifecycle import DriverAbsent, DriverEnded, JobRecord
 from epochal.control.permit import Permit
 from epochal.control.reconcile import DriverAlive, Tick
 from epochal.protocol.control import (
+    CAUSE_VARIABLE,
     TOKEN_VARIABLE,
     CheckpointReport,
     DriverConfig,
@@ -40,6 +42,12 @@ from epochal.protocol.decision import CleanupExists, CleanupFailed, CleanupState
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import Store, StoreOptions, open_store
+
+CAUSE = "cause"
+"""The file in which a driver says why it ended."""
+
+CAUSE_LINES = 60
+"""Of the log of one that was killed before it could."""
 
 DRIVER_GRACE = 5.0
 KEPT_DRIVERS = 5
@@ -65,6 +73,10 @@ class JobDirectory:
             return []
         return sorted(Generation(int(path.name)) for path in self.drivers.iterdir() if path.name.isdigit())
 
+    def newest_log(self) -> Path | None:
+        generations = self.generations()
+        return self.driver(generations[-1]) / "driver.log" if generations else None
+
     def load_record(self) -> JobRecord | None:
         try:
             return msgspec.json.decode(self.record.read_bytes(), type=JobRecord)
@@ -74,6 +86,21 @@ class JobDirectory:
             raise UserError(
                 f"{self.record} cannot be read ({error}): delete it, and it is rebuilt from the checkpoints"
             ) from error
+
+    def runner(self) -> int | None:
+        """The process of the `epochal run` that runs this job, if one does: the one that holds the lock."""
+        try:
+            lock = os.open(self.root / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = os.read(lock, 32).decode("ascii", "replace").strip()
+            return int(text) if text.isdigit() else None
+        finally:
+            os.close(lock)
+        return None
 
     def append_report(self, report: CheckpointReport) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -114,6 +141,8 @@ class LocalBackend:
             raise UserError(
                 f"job {spec.name} is being run by another `epochal run` already: stop that one first"
             ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
 
     def close(self) -> None:
         os.close(self._lock)
@@ -150,8 +179,7 @@ class LocalBackend:
                 case Alive():
                     return DriverAlive(generation=generation, client=self._client(process.directory))
                 case Gone(code) if isinstance(newest, DriverAbsent):
-                    said = last_lines(process.directory / "driver.log", 1)
-                    newest = DriverEnded(generation=generation, code=code, message=said[0] if said else "")
+                    newest = DriverEnded(generation=generation, code=code, message=_cause(process.directory, code))
                 case Gone() | NotStarted():
                     pass
         job = self.load()
@@ -191,10 +219,11 @@ class LocalBackend:
         write_atomically(directory / "token", token.encode(), mode=0o600)
         write_atomically(directory / "config.json", msgspec.json.format(msgspec.json.encode(config)))
         module = os.environ.get(DRIVER_MODULE_VARIABLE, "epochal.driver")
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         given = {str(item["name"]): str(item["value"]) for item in self._spec.env}
         self._process(generation).start(
             [sys.executable, "-m", module, str(directory / "config.json")],
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **given, TOKEN_VARIABLE: token},
+            env=environment | given | {TOKEN_VARIABLE: token, CAUSE_VARIABLE: str(directory / CAUSE)},
             log=directory / "driver.log",
         )
 
@@ -223,10 +252,6 @@ class LocalBackend:
                 self._processes.pop(old, None)
                 shutil.rmtree(self.directory.driver(old), ignore_errors=True)
 
-    def newest_log(self) -> Path | None:
-        generations = self.directory.generations()
-        return self.directory.driver(generations[-1]) / "driver.log" if generations else None
-
     # --- cleanup ------------------------------------------------------------------------------------------------------
 
     def cleanup(self) -> CleanupState:
@@ -238,8 +263,8 @@ class LocalBackend:
             case Gone(0):
                 return CleanupSucceeded()
             case Gone(code):
-                said = last_lines(self.directory.cleanup / "cleanup.log", 1)
-                return CleanupFailed(said[0] if said else f"it ended with code {code}")
+                said = last_lines(self.directory.root / "cleanup.log", CAUSE_LINES)
+                return CleanupFailed(how_it_ended(code, said="\n".join(said)) or f"it ended with code {code}")
 
     def start_cleanup(self, permit: Permit, min_epoch: Epoch) -> None:  # noqa: ARG002
         self._end_cleanup()
@@ -263,6 +288,11 @@ class LocalBackend:
             self._cleanup.end(grace=0)
         shutil.rmtree(self.directory.cleanup, ignore_errors=True)
         self._cleanup = DetachedProcess(self.directory.cleanup)
+
+
+def _cause(directory: Path, code: int | None) -> str:
+    said = last_lines(directory / CAUSE, 1) or last_lines(directory / "driver.log", CAUSE_LINES)
+    return how_it_ended(code, said="\n".join(said))
 
 
 def local_spark_conf(spec: JobSpec) -> dict[str, str]:

@@ -134,7 +134,7 @@ def _with_choice(spec: JobSpec, *, repeat: bool) -> JobSpec:
 
 def _explain(backend: LocalBackend) -> None:
     record = backend.load()
-    if log := backend.newest_log():
+    if log := backend.directory.newest_log():
         for line in last_lines(log, SHOWN_LOG_LINES):
             click.echo(f"  {line}", err=True)
         click.echo(f"  (from {log})", err=True)

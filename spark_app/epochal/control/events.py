@@ -21,7 +21,6 @@ class EventReason(StrEnum):
     SPEC_CHANGED = "SpecChanged"
     SOURCES_FINISHED = "SourcesFinished"
     STOPPED = "Stopped"
-    CLEANUP_SUCCEEDED = "CleanupSucceeded"
     REPAIRED = "Repaired"
     DRAINING = "Draining"
     # warnings
@@ -48,7 +47,6 @@ MEANING: dict[EventReason, str] = {
     EventReason.SPEC_CHANGED: "An edit of the spec needs a new driver: the old one takes a last checkpoint first.",
     EventReason.SOURCES_FINISHED: "All sources have ended: the job takes its last checkpoint.",
     EventReason.STOPPED: "The job has stopped or finished, and its sinks have committed the latest epoch.",
-    EventReason.CLEANUP_SUCCEEDED: "The data of old epochs is deleted.",
     EventReason.REPAIRED: "Somebody deleted an object of the job; the operator has created it again.",
     EventReason.DRAINING: (
         "The driver has to leave its node (eviction, preemption, drain or deletion of its pod): it takes a last "
@@ -87,7 +85,6 @@ NORMAL = frozenset(
         EventReason.SPEC_CHANGED,
         EventReason.SOURCES_FINISHED,
         EventReason.STOPPED,
-        EventReason.CLEANUP_SUCCEEDED,
         EventReason.REPAIRED,
         EventReason.DRAINING,
     }
@@ -113,7 +110,6 @@ _AS_THEY_ARE: dict[Reason | LifeReason, EventReason] = {
     Reason.CHECKPOINT_TIMED_OUT: EventReason.CHECKPOINT_TIMED_OUT,
     Reason.TOO_MANY_FAILURES: EventReason.CHECKPOINT_FAILED,
     Reason.STOP_FORCED: EventReason.STOP_FORCED,
-    Reason.CLEANUP_SUCCEEDED: EventReason.CLEANUP_SUCCEEDED,
     Reason.CLEANUP_FAILED: EventReason.CLEANUP_FAILED,
     Reason.CLEANUP_TIMED_OUT: EventReason.CLEANUP_FAILED,
 }

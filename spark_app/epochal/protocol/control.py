@@ -296,5 +296,9 @@ PRIVATE_KEY_FILE = "tls.key"
 GRACE_VARIABLE = "EPOCHAL_GRACE_SECONDS"
 """Where a driver runs in a pod: the seconds between SIGTERM and SIGKILL, in which it can make a last checkpoint."""
 
+CAUSE_VARIABLE = "EPOCHAL_CAUSE_FILE"
+"""A file in which a driver writes why it ended, in a line: in a pod, the termination log. The end of its log may say
+something else, because Spark logs until the last moment."""
+
 POD_ADDRESS_VARIABLE = "EPOCHAL_POD_IP"
 """Where a driver runs in a pod: its address, which executors connect to."""

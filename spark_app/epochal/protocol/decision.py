@@ -58,7 +58,7 @@ class CheckpointSpec:
     min_pause: Seconds = 0.0
     tolerable_failures: int = 3
     keep: int = 4
-    every: int = 2
+    every: int = 20
     cleanup_timeout: Seconds = 300.0
 
 

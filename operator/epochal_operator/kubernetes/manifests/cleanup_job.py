@@ -1,5 +1,6 @@
 """The cleanup as a ``batch/v1`` Job: building it, and reading what became of it."""
 
+from epochal.control.endings import last_error
 from epochal.control.foreign import clean
 from epochal.control.job import JobSpec
 from epochal.protocol.decision import (
@@ -22,7 +23,7 @@ from epochal_operator.kubernetes.manifests.resources import (
     pod_volumes,
     volume_mounts,
 )
-from epochal_operator.kubernetes.pod_state import ended_container, last_line
+from epochal_operator.kubernetes.pod_state import ended_container
 from epochal_operator.names import ROLE_LABEL, Role, cleanup_name, labels
 from epochal_operator.reporting.timestamps import parse_timestamp
 
@@ -140,4 +141,4 @@ def _said(pod: JsonObject) -> str:
     if not _is_cleanup(pod):
         return ""
     ended = ended_container(pod, CONTAINER)
-    return last_line(ended.get("message") or "") if ended else ""
+    return last_error(ended.get("message") or "") if ended else ""

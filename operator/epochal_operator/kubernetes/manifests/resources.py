@@ -25,6 +25,7 @@ import msgspec
 from epochal.control.job import JobSpec
 from epochal.control.schema import API_VERSION, KIND
 from epochal.protocol.control import (
+    CAUSE_VARIABLE,
     CERTIFICATE_FILE,
     GRACE_VARIABLE,
     POD_ADDRESS_VARIABLE,
@@ -72,6 +73,7 @@ PIPELINE_DIRECTORY = "/etc/epochal/pipeline"
 CONFIG_KEY = "driver.json"
 TEMPLATE_KEY = "executor-template.json"
 DRIVER_CONTAINER = "driver"
+TERMINATION_LOG = "/dev/termination-log"
 DRIVER_GRACE = 60
 """Seconds that a driver has for its last checkpoint when its pod is evicted; a template may say otherwise."""
 EXECUTOR_GRACE = 60
@@ -278,7 +280,8 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation, keys
                     "command": ["python", "-m", "epochal.driver", f"{CONFIG_DIRECTORY}/{CONFIG_KEY}"],
                     # A template's would be added to the command.
                     "args": [],
-                    # What it said last is why it ended.
+                    "terminationMessagePath": TERMINATION_LOG,
+                    # One that is killed writes no cause: then the end of its log has the last error.
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                     "ports": [
                         {"name": "control", "containerPort": CONTROL_PORT},
@@ -290,6 +293,7 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation, keys
                         {"name": TOKEN_VARIABLE, "valueFrom": token},
                         {"name": SECRETS_VARIABLE, "value": SECRETS_DIRECTORY},
                         {"name": GRACE_VARIABLE, "value": str(grace)},
+                        {"name": CAUSE_VARIABLE, "value": TERMINATION_LOG},
                         {"name": POD_ADDRESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
                     ],
                     "envFrom": credentials(spec),

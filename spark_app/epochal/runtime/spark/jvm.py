@@ -31,6 +31,20 @@ def jvm() -> Any:
     return active_context()._jvm
 
 
+def jvm_exit_code() -> int | None:
+    """How this process's JVM ended, a signal as a negative number; None while it lives, or if there never was one."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    code: int | None = None if process is None else process.poll()
+    return code
+
+
+def log_errors_only(*loggers: str) -> None:
+    """Let these loggers of the JVM, and those below them, say nothing but errors."""
+    log4j = jvm().org.apache.logging.log4j
+    for name in loggers:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
+
+
 def scala_context(spark: SparkSession) -> Any:
     context: Any = spark.sparkContext
     return context._jsc.sc()
