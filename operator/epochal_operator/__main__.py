@@ -110,8 +110,8 @@ def parse_options(arguments: list[str]) -> Options:
         "--lease-duration",
         type=_positive,
         default=15.0,
-        help="seconds after which another operator takes over a Lease that is not renewed; the holder renews it 7 times "
-        "in that period, and exits if it could not for two thirds of it",
+        help="seconds after which another operator takes over a Lease that is not renewed; the holder renews it 7 "
+        "times in that period, and exits if it could not for two thirds of it",
     )
     option("--lease-namespace", default=_IN_POD.read_text() if inside else "default", help="namespace of the Lease")
     option(

@@ -108,6 +108,11 @@ def _driver(snapshot: Scrape) -> Iterator[Metric]:
     info.add_metric([status.namespace, status.job], 1)
     yield info
     yield GaugeMetricFamily("epochal_generation", "Generation of the driver", value=status.generation)
+    yield GaugeMetricFamily(
+        "epochal_restored_epoch",
+        "Epoch that the driver restored; 0 if it started empty",
+        value=status.restored_epoch or 0,
+    )
     phase = StateSetMetricFamily("epochal_driver_phase", "Phase of the driver", labels=[])
     phase.add_metric([], {one.value: one is status.phase for one in DriverPhase})
     yield phase
