@@ -80,7 +80,7 @@ def parse_options(arguments: list[str]) -> Options:
 
     inside = _IN_POD.is_file()
     option("--namespaces", default="", help="namespaces to look after, separated by commas; empty: all")
-    option("--tick", type=_positive, default=1.0, help="seconds between two rounds of a job")
+    option("--tick", type=_positive, default=1.0, help="seconds between two reconciliations of a job")
     option(
         "--driver-access",
         choices=[str(access) for access in DriverAccess],
@@ -105,26 +105,26 @@ def parse_options(arguments: list[str]) -> Options:
         default=_IN_POD.read_text() if inside else "",
         help="namespace of the operator's own pod, where it starts no job; empty: it has none",
     )
-    option("--lease", default=None, help="name of the Lease that the one working operator holds; none: no election")
+    option("--lease", default=None, help="name of the Lease for leader election; without it there is no election")
     option(
         "--lease-duration",
         type=_positive,
         default=15.0,
-        help="seconds after which another operator takes a Lease that is not renewed; whoever holds it renews it 7 "
-        "times in that time, and ends when it could not for two thirds of it",
+        help="seconds after which another operator takes over a Lease that is not renewed; the holder renews it 7 "
+        "times in that period, and exits if it could not for two thirds of it",
     )
-    option("--lease-namespace", default=_IN_POD.read_text() if inside else "default", help="where that Lease is")
+    option("--lease-namespace", default=_IN_POD.read_text() if inside else "default", help="namespace of the Lease")
     option(
         "--own-identity-stores",
         default="",
-        help="URIs of stores that the operator reads with credentials of its own, separated by commas: those of jobs "
-        "that name neither a Secret nor an endpoint. It reads all other stores with the job's credentials only",
+        help="comma-separated URIs of stores that the operator may read with its own credentials, for jobs that name "
+        "neither a Secret nor an endpoint; it reads all other stores with the job's credentials only",
     )
     parser.add_argument(
         "--local-stores",
         action="store_true",
         default=os.environ.get("EPOCHAL_LOCAL_STORES") == "true",
-        help="let jobs have file:// stores, and endpoints on this machine: for tests on one machine",
+        help="allow file:// stores and endpoints on this machine: for tests on one machine",
     )
     option(
         "--log-format", choices=["json", "plain"], default="json" if inside else "plain", help="how logs are written"
@@ -140,7 +140,7 @@ def parse_options(arguments: list[str]) -> Options:
 def _positive(text: str) -> float:
     number = float(text)
     if not 0 < number < 86400:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds between 0 and 86400")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds between 0 and 86400")
     return number
 
 
@@ -153,7 +153,7 @@ def main(arguments: list[str]) -> int:
     try:
         client = load_client(connections=options.threads)
     except ConfigException as error:
-        print(f"epochal_operator: there is no cluster to talk to: {error}", file=sys.stderr)
+        print(f"epochal_operator: cannot connect to a cluster: {error}", file=sys.stderr)
         return 1
     api = Api(client, metrics.on_request)
     health.serve(options.health_port)

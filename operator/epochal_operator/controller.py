@@ -198,7 +198,7 @@ class Controller:
             logger.warning("Job %s/%s: %s", *key, error)
             result = Result.API_ERROR
         except Exception:
-            logger.exception("Job %s/%s: the round failed", *key)
+            logger.exception("Job %s/%s: failed to reconcile", *key)
             result = Result.ERROR
         finally:
             if job.backend is not None:

@@ -168,7 +168,7 @@ def test_several_jobs_in_a_store_must_be_told_apart(store: str) -> None:
 
 
 def test_savepoints(store: str) -> None:
-    assert "There is no savepoint" in ok("savepoint", "list", store)
+    assert "No savepoints" in ok("savepoint", "list", store)
     assert "keeps epoch 2" in ok("savepoint", "create", store, "before", "--epoch", "2")
     assert "keeps epoch 3" in ok("savepoint", "create", store, "newest")
     assert "another epoch" in refused("savepoint", "create", store, "before", "--epoch", "3")

@@ -68,7 +68,7 @@ def test_the_picture_is_xml_and_names_everything(tmp_path: Path) -> None:
     text = " ".join("".join(element.itertext()) for element in root)
     for expected in ("Epoch 1", "Epoch 2", "generation 2", "<files> & more", "a <reason>", "committing", "skipped"):
         assert expected in text
-    assert "There is no checkpoint yet" in draw_timeline([])
+    assert "No checkpoints yet" in draw_timeline([])
 
 
 def test_reports_survive_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:

@@ -321,41 +321,41 @@ CASES: Mapping[str, tuple[BaseException, ...]] = {
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
-_HEAD = """# Who mends what
+_HEAD = """# Errors, and who fixes them
 
-Epochal asks one table what to do about an error: `spark_app/epochal/protocol/faults.py`. Drivers, sinks, the store, the
-operator and the command line use no other.
+One table decides how Epochal handles an error: `spark_app/epochal/protocol/faults.py`. Drivers, sinks, the store, the
+operator and the command line all use it.
 
-| mended by | what Epochal does |
+| fixed by | what Epochal does |
 |---|---|
-| time | It tries again: the same call where the table says *waits*, otherwise with a new driver. |
-| a person | It starts a new driver again and again, with pauses of up to 5 minutes. Condition `Stalled` has reason \
-`Refused` and says what to do. The job goes on by itself once that is done. |
+| time | It retries: the same call where the table says *waits*, otherwise with a new driver. |
+| a person | It keeps starting new drivers, with pauses of up to 5 minutes. Condition `Stalled` has reason `Refused` \
+and says what to do. The job recovers by itself once that is done. |
 | an edit of the job | The same, with reason `Misconfigured`, if this revision of the job has run before. A revision \
 that has never run is `Failed` at once. |
 
 A sink that commits an epoch **waits** up to 10 minutes for its target before the driver ends. Meanwhile the driver's
-status, its log and the epoch's report say what it waits for. A driver that is asked to end does not wait.
-[Restarts](operator.md#restarts) has the pauses, [decision 26](decisions/0026-retry-is-the-default.md) the reasons.
+status, its log and the epoch's report say what it waits for. A driver that is asked to stop does not wait.
+See [restarts](operator.md#restarts) for the pauses and [decision 26](decisions/0026-retry-is-the-default.md) for the
+reasons.
 
-Lines are tried from top to bottom, and the first that fits counts. An error fits by its own signs, or by those of an
-error that it was caused by.
+The first line that matches an error counts. A line matches if one of its signs matches the error or one of its causes.
 
-Written by `python -m tests.protocol.fault_cases --write`; `tests/protocol/test_faults.py` keeps it true.
+This page is written by `python -m tests.protocol.fault_cases --write` and checked by `tests/protocol/test_faults.py`.
 """
 
 
 def page() -> str:
     parts = [_HEAD]
     for area in Area:
-        parts.append(f"\n## {area}\n\n| what | mended by | what to do | known by |\n|---|---|---|---|\n")
+        parts.append(f"\n## {area}\n\n| error | fixed by | what to do | recognized by |\n|---|---|---|---|\n")
         parts += [_row(line) for line in (*TABLE, UNKNOWN) if line.area is area]
     return "".join(parts)
 
 
 def _row(line: Fault) -> str:
-    who = f"{line.mended_by}; waits" if line.in_place else str(line.mended_by)
-    return f"| {line.what} | {who} | {line.todo} | {', '.join(map(_sign, line.signs)) or 'no other line'} |\n"
+    who = f"{line.fixed_by}; waits" if line.in_place else str(line.fixed_by)
+    return f"| {line.what} | {who} | {line.todo} | {', '.join(map(_sign, line.signs)) or 'no other line matches'} |\n"
 
 
 def _sign(sign: str) -> str:

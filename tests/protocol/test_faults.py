@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from epochal.protocol.control import EXIT_FAILED, EXIT_MISCONFIGURED, EXIT_REFUSED
 from epochal.protocol.evidence import evidence_of
-from epochal.protocol.faults import TABLE, UNKNOWN, MendedBy, exit_code, fault_of, worth_waiting
+from epochal.protocol.faults import TABLE, UNKNOWN, FixedBy, exit_code, fault_of, worth_waiting
 from epochal.runtime.errors import OperatorError
 from tests.protocol.fault_cases import CASES, PAGE, caused, in_worker, page
 
@@ -39,12 +39,12 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_who_mends_it_says_how_the_driver_ends() -> None:
-    codes = {MendedBy.TIME: EXIT_FAILED, MendedBy.PERSON: EXIT_REFUSED, MendedBy.EDIT: EXIT_MISCONFIGURED}
+    codes = {FixedBy.TIME: EXIT_FAILED, FixedBy.PERSON: EXIT_REFUSED, FixedBy.EDIT: EXIT_MISCONFIGURED}
     for name, found in CASES.items():
         line = LINES[name]
-        assert {exit_code(error) for error in found} == {codes[line.mended_by]}
+        assert {exit_code(error) for error in found} == {codes[line.fixed_by]}
         assert {worth_waiting(error) for error in found} == {line.in_place}
-        assert line.mended_by is MendedBy.TIME or not line.in_place, "what a person mends is not waited for"
+        assert line.fixed_by is FixedBy.TIME or not line.in_place, "what a person mends is not waited for"
 
 
 def _signs(kind: str) -> list[str]:

@@ -121,7 +121,7 @@ MISTAKES: dict[str, tuple[Callable[[Pipeline], object], str]] = {
     ),
     "no stream": (
         lambda p: p.source("s", p.spark.read.schema(SCHEMA).json(p.parameters["in"])),
-        "source 's' is no stream: use p.spark.readStream instead of read",
+        "source 's' is not a stream: use p.spark.readStream instead of read",
     ),
     "bad duration": (
         lambda p: rows(p).window("w", size="soon", aggregates=n()),  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ MISTAKES: dict[str, tuple[Callable[[Pipeline], object], str]] = {
     ),
     "empty duration": (
         lambda p: rows(p).window("w", size="", aggregates=n()),  # type: ignore[arg-type]
-        "an empty string is no duration",
+        "an empty string is not a duration",
     ),
     "slide past size": (
         lambda p: rows(p).window("w", size="1 s", slide="2 s", aggregates=n()),  # type: ignore[arg-type]
@@ -178,7 +178,7 @@ MISTAKES: dict[str, tuple[Callable[[Pipeline], object], str]] = {
     ),
     "sessions without a gap": (
         lambda p: rows(p).session_window("s", gap=0, keys=["id"], aggregates=n()),  # type: ignore[arg-type]
-        "operator 's': gap must be longer than nothing, not 0",
+        "operator 's': gap must be positive, not 0",
     ),
     "sessions without event time": (
         lambda p: plain(p).session_window("s", gap="1 s", keys=["id"], aggregates=n()),  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ MISTAKES: dict[str, tuple[Callable[[Pipeline], object], str]] = {
     ),
     "lookup again at once": (
         lambda p: rows(p).lookup("l", lambda s: s.range(1), keys=["id"], refresh=0),
-        "operator 'l': refresh must be longer than nothing, not 0",
+        "operator 'l': refresh must be positive, not 0",
     ),
     "split by text": (
         lambda p: rows(p).split("s", "id > 1"),  # type: ignore[arg-type]
@@ -298,7 +298,7 @@ MISTAKES: dict[str, tuple[Callable[[Pipeline], object], str]] = {
     "state of no name": (lambda p: keyed(p, state={"a b": value_state("long")}), "use letters, digits and _"),
     "state that is gone at once": (
         lambda p: keyed(p, state={"s": value_state("long", ttl=0)}),
-        "a ttl must be longer than nothing",
+        "a ttl must be positive",
     ),
     "state by lists": (
         lambda p: keyed(p, state={"s": map_state("array<int>", "long")}),
@@ -308,7 +308,7 @@ MISTAKES: dict[str, tuple[Callable[[Pipeline], object], str]] = {
     "enriched by a class that cannot be called": (lambda p: enriched(p, NoProcess), "has no method __call__"),
     "enriched by too many arguments": (lambda p: enriched(p, lambda _, __: None), "must take 1 arguments: row"),
     "enriched by nobody": (lambda p: enriched(p, concurrency=0), "concurrency must be at least 1, not 0"),
-    "enriched in no time": (lambda p: enriched(p, timeout=0), "timeout must be longer than nothing"),
+    "enriched in no time": (lambda p: enriched(p, timeout=0), "timeout must be positive"),
     "enriched less than once": (lambda p: enriched(p, retries=-1), "retries must be 0 or more, not -1"),
     "enriched without care": (
         lambda p: enriched(p, on_error="ignore"),

@@ -15,6 +15,8 @@ from epochal.runtime.state import tables
 from tests.runtime.streaming import PARTITIONS, FedJob, Rows, at, batches_of, ordered
 from tests.support.depth import DEEP
 
+MUCH = 0.9
+
 
 def table_of(changes: Rows) -> Rows:
     """What a changelog's rows leave, to the last digit: each row that is taken back must have been given."""
@@ -35,11 +37,13 @@ def test_an_aggregate_of_an_aggregate_equals_batch(
 
     def build(p: Pipeline, job: FedJob) -> None:
         first = {"n": F.count("*"), "total": F.sum("amount"), "most": F.max("amount")}
+        first["much"] = F.bool_or(F.col("amount") > MUCH)
         users = job.source(p, "orders", "user string, amount double").aggregate(
             "users", keys=["user"], aggregates=first, retractions=True
         )
         job.collect("users-out", users)
         counts = {"users": F.count("user"), "total": F.sum("total"), "mean": F.avg("n")}
+        counts |= {"any": F.bool_or("much"), "all": F.bool_and("much")}
         job.collect("counts-out", users.aggregate("counts", keys=["n"], aggregates=counts, retractions=True))
 
     job = FedJob(spark, build, tmp_path)
@@ -50,7 +54,13 @@ def test_an_aggregate_of_an_aggregate_equals_batch(
         per_user.setdefault(user, []).append(amount)
     known = {user: [amount for amount in amounts if amount is not None] for user, amounts in per_user.items()}
     users = [
-        (user, len(amounts), sum(known[user]) if known[user] else None, max(known[user], default=None))
+        (
+            user,
+            len(amounts),
+            sum(known[user]) if known[user] else None,
+            max(known[user], default=None),
+            any(amount > MUCH for amount in known[user]) if known[user] else None,
+        )
         for user, amounts in per_user.items()
     ]
     assert ordered(table_of(job.exact("users-out"))) == ordered(users)
@@ -58,7 +68,9 @@ def test_an_aggregate_of_an_aggregate_equals_batch(
     for n in {row[1] for row in users}:
         totals = [row[2] for row in users if row[1] == n]
         sums = [total for total in totals if total is not None]
-        counts.append((n, len(totals), sum(sums) if sums else None, float(n)))
+        much = [row[4] for row in users if row[1] == n and row[4] is not None]
+        booleans = (any(much), all(much)) if much else (None, None)
+        counts.append((n, len(totals), sum(sums) if sums else None, float(n), *booleans))
     assert ordered(table_of(job.exact("counts-out"))) == ordered(counts)
 
 

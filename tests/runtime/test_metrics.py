@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import exposition
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
@@ -43,9 +44,11 @@ def listed() -> dict[str, str]:
 
 def test_a_driver_that_has_not_begun_can_be_scraped_and_the_page_lists_all_there_is() -> None:
     status = DriverStatus(namespace="n", job="j", generation=Generation(1), phase=DriverPhase.STARTING, started=1)
+    status = replace(status, restored_epoch=Epoch(7))
     metrics = DriverMetrics(lambda: Scrape(status=status, epoch=NO_EPOCH, state_bytes={}, late_rows={}))
     found = scraped(metrics)
     assert found["epochal_driver_info", ("j", "n")] == 1
+    assert found["epochal_restored_epoch", ()] == 7
     assert found["epochal_checkpoint_seconds_count", ("failed",)] == 0, "it must be there before the first failure"
     assert families(metrics) == listed()
 

@@ -161,7 +161,7 @@ class OnTheObject(Kept):
     ("sink", "message"),
     [
         (NoCommit(), "NoCommit has no method commit(self, epoch, frame, objects, ctx): implement it"),
-        (PlainOperator(), "a PlainOperator is no sink: derive the class from epochal.SinkOperator"),
+        (PlainOperator(), "a PlainOperator is not a sink: derive the class from epochal.SinkOperator"),
         (Kept, "the class Kept is no sink"),
         (None, "a NoneType is no sink"),
         (OwnTable(), "OwnTable has a on_start of its own"),
@@ -172,7 +172,7 @@ class OnTheObject(Kept):
         (AsyncCommit(), "AsyncCommit.commit is async or a generator, and calling it would do nothing"),
         (GeneratorCommit(), "GeneratorCommit.commit is async or a generator"),
         (FewArguments(), "FewArguments.commit must take 4 arguments: epoch, frame, objects, ctx"),
-        (SaysSo(), "SaysSo says can_take_back, and has no method take_back(self, after, ctx)"),
+        (SaysSo(), "SaysSo sets can_take_back but has no method take_back(self, after, ctx)"),
     ],
     ids=lambda value: None if isinstance(value, str) else type(value).__name__,
 )
@@ -184,7 +184,7 @@ def test_a_sink_is_the_end_and_belongs_to_one_node() -> None:
     graph, sink = Graph(), Kept()
     graph.add(Node("rows", "source", (), SOURCE))
     graph.add(Node("out", SINK, (Input("rows"),), sink))
-    with pytest.raises(PipelineError, match="'more' reads from 'out', which is a sink: nothing comes out of it"):
+    with pytest.raises(PipelineError, match="'more' reads from 'out', which is a sink and has no output"):
         graph.add(Node("more", "transform", (Input("out"),), TransformOperator(lambda rows: rows)))
     with pytest.raises(PipelineError, match="operators 'out' and 'again' are the same object: make one for each"):
         graph.add(Node("again", SINK, (Input("rows"),), sink))

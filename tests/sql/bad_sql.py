@@ -99,7 +99,9 @@ SECTIONS: dict[str, list[Case]] = {
             "CREATE TABLE t (id BIGINT) WITH ('connector' = 'kafka', 'servers' = 'k', 'topic' = 'a', 'format' = 'raw')",
             "a raw record has no column id; it has key, value, topic",
         ),
-        Case("CREATE TABLE t (id BIGINT) WITH ('connector' = 'carrier-pigeon')", "there is console, delta, "),
+        Case(
+            "CREATE TABLE t (id BIGINT) WITH ('connector' = 'carrier-pigeon')", "there is blackhole, console, delta, "
+        ),
         Case("CREATE TABLE t (id BIGINT) WITH ('connector' = 'files')", "needs the option 'path'"),
         Case("CREATE TABLE t (id BIGINT) WITH ('connector' = 'postgres', 'table' = 't')", "needs the option 'dsn'"),
         Case("CREATE TABLE t (id BIGINT) WITH ('connector' = 'console', 'rows' = 'all')", "'rows' is a whole number"),

@@ -394,7 +394,7 @@ class KubernetesBackend:
             self.cluster.api.create_dry("pods", self.spec.namespace, cleanup_job.pod_of(self._jobs()[-1]))
         except ApiError as error:
             return error.said
-        return "its Job gets no pod: `kubectl describe job` says why"
+        return "its Job gets no pod: see `kubectl describe job`"
 
     def start_cleanup(self, permit: Permit, min_epoch: Epoch) -> None:  # noqa: ARG002
         body = cleanup_job.cleanup_job(self.spec, resources.owner(self.body), min_epoch)

@@ -65,7 +65,7 @@ class Nodes:
             return "the thread that watches nodes is dead"
         silent = time.monotonic() - self._alive
         limit = LONGEST_SILENCE + (ASK_AGAIN if self._resting else 0.0)
-        return f"the watch of nodes has done nothing for {silent:.0f} s" if silent > limit else None
+        return f"the watch of nodes has been silent for {silent:.0f} s" if silent > limit else None
 
     def drains(self, pod: JsonObject) -> str:
         """Why the pod has to leave its node, if it has to. What tolerates the mark may stay: it could come back to

@@ -149,7 +149,7 @@ class Leadership:
             try:
                 self._write(found, record)
             except ConflictError:
-                logger.info("Lease %s/%s: somebody else was faster", self._namespace, self._name)
+                logger.info("Lease %s/%s: another operator was faster", self._namespace, self._name)
 
     def _write(self, lease: JsonObject | None, record: LeaseRecord | None) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

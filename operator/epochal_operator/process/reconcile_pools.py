@@ -49,7 +49,7 @@ class ReconcilePools:
         self._slow_until: dict[str, Seconds] = {}
         self._running: set[Future[Any]] = set()
         self._jobs = 0
-        self._beat = Beat("no round of any job has ended", OLDEST_ROUND)
+        self._beat = Beat("no job has been reconciled", OLDEST_ROUND)
 
     async def run(self, job: str, function: Callable[[], _T]) -> _T:
         """Run a round of ``job`` in a thread. Cancelled, it goes on there: see :meth:`close`."""

@@ -60,13 +60,13 @@ class OperatorMetrics:
         self._failures: Counts[tuple[str, str, str]] = Counts()
         self._cleanups: Counts[tuple[str, str, str]] = Counts()
         self._refused: Counts[tuple[str, str, str]] = Counts()
-        self.ticks = Counter("epochal_ticks", "Rounds of all jobs", ["result"], registry=self.registry)
+        self.ticks = Counter("epochal_ticks", "Reconciliations of all jobs", ["result"], registry=self.registry)
         self.tick_seconds = Histogram(
-            "epochal_tick_duration_seconds", "How long a round takes", buckets=_TICKS, registry=self.registry
+            "epochal_tick_duration_seconds", "Duration of a reconciliation", buckets=_TICKS, registry=self.registry
         )
         self.checkpoint_seconds = Histogram(
             "epochal_checkpoint_duration_seconds",
-            "How long completed checkpoints took, over all jobs",
+            "Duration of completed checkpoints of all jobs",
             buckets=_DURATIONS,
             registry=self.registry,
         )
@@ -84,7 +84,7 @@ class OperatorMetrics:
         self.api_requests.labels(method, resource, code).inc()
 
     def begin(self, key: JobKey) -> None:
-        """A job is there, whether or not its rounds succeed."""
+        """A job exists, whether or not it can be reconciled."""
         with self._lock:
             self._jobs.setdefault(key, _Job(first_seen=self._clock()))
 
@@ -120,7 +120,7 @@ class OperatorMetrics:
             self._refused[(*key, resource)] += 1
 
     def on_quiet(self, key: JobKey) -> None:
-        """A round in which there was nothing to look at."""
+        """A reconciliation that had nothing to look at."""
         with self._lock:
             job = self._jobs.get(key)
             if job is not None:
@@ -136,7 +136,7 @@ class OperatorMetrics:
     # --- read ---------------------------------------------------------------------------------------------------------
 
     def tick_ages(self) -> list[Seconds]:
-        """Seconds since each job's last round that succeeded."""
+        """Seconds since each job was last reconciled successfully."""
         now = self._clock()
         with self._lock:
             return [max(0.0, now - (job.ticked or job.first_seen)) for job in self._jobs.values()]
@@ -150,13 +150,13 @@ class OperatorMetrics:
         yield _family("epochal_jobs", "Jobs by phase", ["phase"], *(((phase,), phases[phase]) for phase in JobPhase))
         yield _family(
             "epochal_tick_age_seconds",
-            "Time since a job's last round that succeeded",
+            "Time since the last successful reconciliation of the job",
             ["namespace", "job"],
             *((key, max(0.0, now - ticked)) for key, (_, ticked) in jobs.items()),
         )
         yield _family(
             "epochal_checkpoint_age_seconds",
-            "Time since a job's newest checkpoint completed",
+            "Time since the latest checkpoint of the job completed",
             ["namespace", "job"],
             *(
                 (key, max(0.0, now - _number(job.last_checkpoint)))
@@ -165,11 +165,11 @@ class OperatorMetrics:
             ),
         )
         for name, text, field in (
-            ("epochal_epoch", "A job's newest completed epoch", "epoch"),
-            ("epochal_job_generation", "The generation of a job's driver", "generation"),
-            ("epochal_last_checkpoint_duration_seconds", "How long it took", "duration"),
-            ("epochal_last_checkpoint_bytes", "What it wrote", "bytes"),
-            ("epochal_job_stalled", "1 if it is tried again, and a person must mend something", "stalled"),
+            ("epochal_epoch", "Latest completed epoch of the job", "epoch"),
+            ("epochal_job_generation", "Generation of the driver of the job", "generation"),
+            ("epochal_last_checkpoint_duration_seconds", "Duration of the latest completed checkpoint", "duration"),
+            ("epochal_last_checkpoint_bytes", "Bytes written by the latest completed checkpoint", "bytes"),
+            ("epochal_job_stalled", "1 if the job keeps failing until somebody fixes the cause", "stalled"),
         ):
             values = ((key, _number(getattr(job, field))) for key, (job, _) in jobs.items())
             yield _family(name, text, ["namespace", "job"], *values)
@@ -177,13 +177,15 @@ class OperatorMetrics:
         phase_now = (((*key, job.phase), 1.0) for key, (job, _) in jobs.items())
         yield _family("epochal_job_phase", "1 for a job's current phase", ["namespace", "job", "phase"], *phase_now)
         yield from _flows({key: job for key, (job, _) in jobs.items()})
-        restarts = CounterMetricFamily("epochal_restarts", "Restarts of drivers", labels=["namespace", "job"])
+        restarts = CounterMetricFamily("epochal_restarts", "Driver restarts", labels=["namespace", "job"])
         for key, (job, _) in jobs.items():
             restarts.add_metric(key, _number(job.restarts))
         yield restarts
         yield _counts("epochal_checkpoint_failures", "Failed checkpoints", ["namespace", "job", "reason"], failures)
-        yield _counts("epochal_cleanups", "Cleanups that ended", ["namespace", "job", "result"], cleanups)
-        yield _counts("epochal_refused", "Objects that were refused", ["namespace", "job", "resource"], refused)
+        yield _counts("epochal_cleanups", "Finished cleanups", ["namespace", "job", "result"], cleanups)
+        yield _counts(
+            "epochal_refused", "Objects that the API server refused", ["namespace", "job", "resource"], refused
+        )
 
 
 class _JobCollector(Collector):

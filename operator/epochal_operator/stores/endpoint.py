@@ -53,7 +53,7 @@ def find_endpoint(uri: str, url: str, *, local: bool) -> Endpoint:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError as error:
-        raise StoreConfigError(uri, "its endpoint is no URL") from error
+        raise StoreConfigError(uri, "its endpoint is not a URL") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise StoreConfigError(uri, "its endpoint must be http://HOST:PORT or https://HOST:PORT")
     host, tls, path = parts.hostname, parts.scheme == "https", parts.path.rstrip("/")

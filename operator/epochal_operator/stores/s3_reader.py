@@ -148,9 +148,7 @@ class S3Reader(StoreReader):
         try:
             return _parsed_page(answer.data)
         except (expat.ExpatError, ValueError) as error:
-            raise StoreRefusedError(
-                self.uri, "answers a listing with something that is none: check the endpoint"
-            ) from error
+            raise StoreRefusedError(self.uri, "answers a listing with something else: check the endpoint") from error
 
     def _tried(self, request: Callable[[], _T]) -> _T:
         for number in range(TRIES - 1):

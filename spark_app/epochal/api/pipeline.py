@@ -126,7 +126,7 @@ class Pipeline:
         sources have ended, all windows close. Run again, the job goes on with what has come since.
         """
         if not stream.isStreaming:
-            raise PipelineError(f"source {name!r} is no stream: use p.spark.readStream instead of read")
+            raise PipelineError(f"source {name!r} is not a stream: use p.spark.readStream instead of read")
         if event_time is not None:
             _check_columns(name, stream, [event_time])
             kind = stream.schema[event_time].dataType.typeName()

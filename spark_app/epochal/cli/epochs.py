@@ -64,7 +64,7 @@ def chosen(target: Target, epoch: int | None, savepoint: str | None = None) -> M
         except (DocumentError, NewerDocumentError) as error:
             raise UserError(str(error)) from error
         if isinstance(document, Seal):
-            raise UserError(f"epoch {epoch} failed: it holds nothing")
+            raise UserError(f"epoch {epoch} failed: it stored nothing")
         return document
     for row in rows(target):
         if row.manifest is not None:

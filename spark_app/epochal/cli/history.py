@@ -47,7 +47,7 @@ def checkpoints(target: Target, last: int, from_store: bool, how: str) -> None:
         print_data(found, how)
         return
     if not found:
-        click.echo("There is no epoch yet")
+        click.echo("No epochs yet")
         return
     columns = ("epoch", "state", "generation", "time", "size", "operators", "note")
     shown = []
@@ -247,7 +247,7 @@ def show_savepoints(target: Target) -> None:
     """List the savepoints of TARGET."""
     names = list_savepoints(target.store, target.paths)
     if not names:
-        click.echo("There is no savepoint")
+        click.echo("No savepoints")
         return
     table = plain_table("name", "epoch", "generation", "time")
     for name in names:

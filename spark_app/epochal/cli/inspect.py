@@ -142,7 +142,7 @@ def read_table(target: Target, table: StoredTable) -> Any:
             rows = parquet.read_table(io.BytesIO(target.store.get(part.object)))
             runs.append(rows.append_column(_RUN, pyarrow.nulls(rows.num_rows, pyarrow.int64()).fill_null(number)))
     if not runs:
-        raise UserError("the table is empty in this epoch: there is nothing to show")
+        raise UserError("the table is empty in this epoch")
     together = pyarrow.concat_tables(runs, promote_options="permissive")
     return (_latest(together) if table.kind == "Latest" else together).drop_columns([_RUN])
 

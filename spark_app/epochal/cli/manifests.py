@@ -113,10 +113,10 @@ def _documents(path: Path) -> list[Mapping[str, Any]]:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     documents = [document for document in documents if document is not None]
     if not all(isinstance(document, dict) for document in documents):
-        raise UserError(f"{path} holds something that is no manifest: each document must be a mapping")
+        raise UserError(f"{path} contains a document that is not a manifest: each document must be a mapping")
     return documents
 
 

@@ -124,7 +124,7 @@ class Runner:
                 self._view.note(f"{self._watched} was changed and not taken: {error.message}")
         if self._wishes.stop:
             if not self._told_stop:
-                self._view.note("Stopping: a last checkpoint is made (once more Ctrl-C: end at once)")
+                self._view.note("Stopping after a last checkpoint (press Ctrl-C again to stop at once)")
                 self._told_stop = True
             return replace(self._spec, state=DesiredState.SUSPENDED)
         return self._spec

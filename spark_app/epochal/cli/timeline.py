@@ -78,7 +78,7 @@ def draw_timeline(reports: Sequence[CheckpointReport], *, title: str = "Checkpoi
     drawing.legend(MARGIN + 14)
     drawing.y = MARGIN + 40
     if not reports:
-        drawing.text(MARGIN, drawing.y + 14, "There is no checkpoint yet")
+        drawing.text(MARGIN, drawing.y + 14, "No checkpoints yet")
         drawing.y += 30
         return drawing.finish()
     drawing.overview(reports)

@@ -76,7 +76,7 @@ def check_life(recorded: LedgerState, ctx: OperatorContext, *, remedy: str) -> N
     if recorded.epoch > ctx.job.newest_epoch:
         raise OutsideError(
             f"operator {ctx.name!r}: the target has epoch {recorded.epoch} of job {ctx.job.name}, and this job's store "
-            f"knows none above {ctx.job.newest_epoch}: another store, or a job begun anew. {remedy}"
+            f"knows none above {ctx.job.newest_epoch}: another store, or a job that started from scratch. {remedy}"
         )
     check_fence(recorded, ctx)
 

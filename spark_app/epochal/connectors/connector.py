@@ -127,7 +127,7 @@ class Connector:
 
 
 SOURCE_OPTIONS: Mapping[str, Option] = {
-    "bounded": Option("true: read what is there now, then end; default false", true_or_false),
+    "bounded": Option("true: read all records available now, then finish; default false", true_or_false),
     "max-ahead": Option("rows whose event time is further ahead of the clock count as late; default 1 hour", duration),
     "idle-after": Option("without rows for this long it holds back no watermark; default 30 seconds", duration),
     "trigger": Option("the time between micro-batches; default as short as possible", duration),

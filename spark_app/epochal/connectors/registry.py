@@ -2,6 +2,7 @@
 
 import difflib
 
+from epochal.connectors.blackhole import Blackhole
 from epochal.connectors.connector import SOURCE_OPTIONS, Connector, Option, Problem
 from epochal.connectors.console import Console
 from epochal.connectors.declared_table import SPARK, DeclaredTable
@@ -18,6 +19,7 @@ from epochal.connectors.rate import Rate
 
 
 class AllConnectors(
+    Blackhole,
     Console,
     Delta,
     Files,

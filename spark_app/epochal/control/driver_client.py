@@ -226,7 +226,7 @@ def _decoded(data: bytes, kind: type[_T]) -> _T:
     try:
         answer = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise DriverError(f"the driver's answer is no {kind.__name__}: {clean(str(error))}") from error
+        raise DriverError(f"the driver's answer is not a valid {kind.__name__}: {clean(str(error))}") from error
     return _cleaned(answer)
 
 

@@ -10,7 +10,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 def parse_duration(text: str) -> float:
     """Seconds; ValueError for anything else than the CRD's pattern allows."""
     if not _WHOLE.fullmatch(text):
-        raise ValueError(f"{text!r} is no duration: write 500ms, 10s, 5m, 1h or 1m30s")
+        raise ValueError(f"{text!r} is not a duration: write 500ms, 10s, 5m, 1h or 1m30s")
     return sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
 
 

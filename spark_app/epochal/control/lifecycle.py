@@ -307,7 +307,7 @@ def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
             message = f"the driver has to go, and has made no last checkpoint within {spec.checkpoint.timeout:.0f} s"
             return _restart(spec, job, now, message, EndDriver())
         case DriverUp(status=status) if job.checkpoints.stop and not job.restored and not _has_begun(status):
-            message = "ending a driver that had not begun: nothing is lost by that"
+            message = "ending a driver that had not started yet: no work is lost"
             return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
         case DriverUp(status=None):
             return _silent(spec, job, seen, now)

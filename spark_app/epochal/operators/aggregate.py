@@ -7,7 +7,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from epochal.operators.aggregates import Aggregation, arrow_sum, is_ansi
+from epochal.operators.aggregates import is_ansi
+from epochal.operators.aggregation import Aggregation
 from epochal.operators.definitions import named_expressions, typed
 from epochal.operators.keys import KEY, check_keys, check_looked_up, key_columns, key_of, with_key
 from epochal.runtime.dataflow.operator import MAIN, Batch, BindContext, BoundOperator, Collector, Operator
@@ -132,8 +133,7 @@ class _KeptRows(_UpdatingAggregate):
 def _arrow_sums(spark: SparkSession, aggregation: Aggregation) -> dict[str, Sum]:
     """How executors add partials by themselves; empty where Spark has to."""
     sums = {
-        name: arrow_sum(plus, aggregation.state[name].dataType, checked=is_ansi(spark))
-        for name, plus in aggregation.plus.items()
+        name: plus.arrow(aggregation.state[name].dataType, is_ansi(spark)) for name, plus in aggregation.plus.items()
     }
     known = {name: found for name, found in sums.items() if found is not None}
     return known if len(known) == len(sums) else {}

@@ -3,6 +3,9 @@
 ``sum`` of sums, ``min`` of minima, counts, averages, variances, distinct values and HLL sketches can be merged. For any
 other aggregate the rows themselves are kept, and the user's expression is evaluated over them: slower, and just as
 right.
+
+:data:`AGGREGATES` has one entry for each aggregate: how to take it apart, which says how Spark and Arrow merge
+partials, and how to take a row back.
 """
 
 import math
@@ -30,7 +33,6 @@ from pyspark.sql.types import (
 
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.spark.expressions import divided, function_call, is_star
-from epochal.runtime.spark.jvm_columns import Prepared
 from epochal.runtime.state.latest_files import (
     Sum,
     add_any,
@@ -49,8 +51,18 @@ ROWS = "__rows"
 """How many rows a partial stands for."""
 
 
-Plus = Callable[[Column, Column], Column]
-"""Two partials as one, where they stand side by side; null is none."""
+def _never(kind: DataType, checked: bool) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Plus:
+    """Two partials as one, where they stand side by side; null is none. ``arrow`` gives the same of Arrow's arrays, for
+    the types for which it is what Spark would give. ``checked``: a sum that overflows is an error."""
+
+    spark: Callable[[Column, Column], Column]
+    arrow: Callable[[DataType, bool], Sum | None] = _never
+
 
 Part = Callable[[str], Column]
 """A column of one of two partials that stand side by side."""
@@ -88,10 +100,10 @@ def decompose(name: str, column: Column, frame: DataFrame) -> Decomposed | None:
     function, arguments, distinct = call.name, call.arguments, call.distinct
     if distinct:
         return _count_distinct(name, arguments, frame) if function == "count" else None
-    maker = _MAKERS.get(function)
-    if maker is None or len(arguments) != 1:
+    known = AGGREGATES.get(function)
+    if known is None or len(arguments) != 1:
         return None
-    return maker(name, arguments[0], frame)
+    return known.decompose(name, arguments[0], frame)
 
 
 def simple_part(name: str) -> str:
@@ -110,20 +122,41 @@ def _simple(
     return make
 
 
-def _added(one: Column, other: Column) -> Column:
-    return F.coalesce(one + other, one, other)
+def _nulls_last(plus: Callable[[Column, Column], Column]) -> Callable[[Column, Column], Column]:
+    """The same where null is nothing to add."""
+    return lambda one, other: F.coalesce(plus(one, other), one, other)
 
 
-def _both(one: Column, other: Column) -> Column:
-    return F.coalesce(one & other, one, other)
+def _arrow_sum(kind: DataType, checked: bool) -> Sum | None:
+    if isinstance(kind, LongType):
+        return add_checked if checked else add_any
+    return add_any if isinstance(kind, DoubleType) else None
 
 
-def _either(one: Column, other: Column) -> Column:
-    return F.coalesce(one | other, one, other)
+def _arrow_extreme(of_values: Sum, of_structs: Sum) -> Callable[[DataType, bool], Sum | None]:
+    def arrow(kind: DataType, checked: bool) -> Sum | None:
+        if isinstance(kind, _IN_ORDER):
+            return of_values
+        if isinstance(kind, StructType) and kind.fields and all(isinstance(one.dataType, _IN_ORDER) for one in kind):
+            return of_structs
+        return None
+
+    return arrow
 
 
-def _united(one: Column, other: Column) -> Column:
-    return F.coalesce(F.array_union(one, other), one, other)
+def _arrow_union(kind: DataType, checked: bool) -> Sum | None:
+    if not isinstance(kind, ArrayType):
+        return None
+    element = kind.elementType
+    return united if isinstance(element, _IN_ORDER) or element.simpleString() == "string" else None
+
+
+ADDED = Plus(_nulls_last(Column.__add__), _arrow_sum)
+LEAST = Plus(F.least, _arrow_extreme(least, least_struct))
+GREATEST = Plus(F.greatest, _arrow_extreme(greatest, greatest_struct))
+BOTH = Plus(_nulls_last(Column.__and__))
+EITHER = Plus(_nulls_last(Column.__or__))
+UNITED = Plus(_nulls_last(F.array_union), _arrow_union)
 
 
 def _sum(name: str, argument: Column, frame: DataFrame) -> Decomposed:
@@ -132,7 +165,7 @@ def _sum(name: str, argument: Column, frame: DataFrame) -> Decomposed:
     if isinstance(kind, DecimalType):
         # Ends with SINCE: sums of earlier versions were kept without a count.
         return decimal_sum(total, f"{name}__n{SINCE}", kind, F.sum(argument), F.count(argument))
-    return Decomposed({total: F.sum(argument)}, {total: F.sum(total)}, F.col(total), {total: _added})
+    return Decomposed({total: F.sum(argument)}, {total: F.sum(total)}, F.col(total), {total: ADDED})
 
 
 def _average(name: str, argument: Column, frame: DataFrame) -> Decomposed:
@@ -148,7 +181,7 @@ def _average(name: str, argument: Column, frame: DataFrame) -> Decomposed:
         {total: summed, count: F.count(argument)},
         {total: F.sum(total), count: F.sum(count)},
         result,
-        {total: _added, count: _added},
+        {total: ADDED, count: ADDED},
     )
 
 
@@ -163,7 +196,7 @@ def decimal_sum(total: str, count: str, kind: DecimalType, summed: Column, count
         both = F.when(one(total).isNull(), other(total)).when(other(total).isNull(), one(total))
         together = both.otherwise(one(total) + other(total)).cast(kind)
         known = ~(overflowed(one) | overflowed(other))
-        return {total: F.when(known, together), count: _added(one(count), other(count))}
+        return {total: F.when(known, together), count: ADDED.spark(one(count), other(count))}
 
     # Of 38 digits Spark gives up one of the scale to make room for a sum, unless it is an aggregate.
     exact = sides if kind.precision < MOST_DIGITS else None
@@ -236,60 +269,22 @@ def _count_distinct(name: str, arguments: list[Column], frame: DataFrame) -> Dec
         {part: F.collect_set(value)},
         {part: F.array_distinct(F.flatten(F.collect_list(part)))},
         F.size(part).cast("long"),
-        {part: _united},
+        {part: UNITED},
     )
-
-
-def arrow_sum(plus: Plus, kind: DataType, *, checked: bool) -> Sum | None:
-    """The same of Arrow's arrays, where that gives what Spark would. ``checked``: a sum that overflows is an error."""
-    if plus is _added and isinstance(kind, LongType):
-        return add_checked if checked else add_any
-    if plus is _added and isinstance(kind, DoubleType):
-        return add_any
-    if plus is _united and isinstance(kind, ArrayType):
-        element = kind.elementType
-        return united if isinstance(element, _IN_ORDER) or element.simpleString() == "string" else None
-    if plus not in (F.least, F.greatest):
-        return None
-    if isinstance(kind, _IN_ORDER):
-        return least if plus is F.least else greatest
-    if isinstance(kind, StructType) and kind.fields and all(isinstance(one.dataType, _IN_ORDER) for one in kind):
-        return least_struct if plus is F.least else greatest_struct
-    return None
-
-
-_MAKERS: dict[str, Callable[..., Decomposed]] = {
-    "sum": _sum,
-    "count": _simple(F.count, F.sum, _added),
-    "min": _simple(F.min, F.min, F.least),
-    "max": _simple(F.max, F.max, F.greatest),
-    "bool_and": _simple(F.bool_and, F.bool_and, _both),
-    "bool_or": _simple(F.bool_or, F.bool_or, _either),
-    "hll_sketch_agg": _simple(F.hll_sketch_agg, F.hll_union_agg),
-    "avg": _average,
-    "mean": _average,
-    "stddev": _variance(root=True, sample=True),
-    "stddev_samp": _variance(root=True, sample=True),
-    "std": _variance(root=True, sample=True),
-    "stddev_pop": _variance(root=True, sample=False),
-    "variance": _variance(root=False, sample=True),
-    "var_samp": _variance(root=False, sample=True),
-    "var_pop": _variance(root=False, sample=False),
-}
 
 
 def decompose_signed(name: str, column: Column, sign: Column, frame: DataFrame) -> Decomposed:
     """One aggregate over rows that are added (``sign`` is 1) and taken back (-1)."""
     call = function_call(column)
     function = "an expression" if call is None else call.name + (" of distinct values" if call.distinct else "")
-    maker = None if call is None or call.distinct or len(call.arguments) != 1 else _SIGNED_MAKERS.get(function)
-    if call is None or maker is None:
+    known = None if call is None or call.distinct or len(call.arguments) != 1 else AGGREGATES.get(function)
+    if call is None or known is None or known.decompose_signed is None:
         raise PipelineError(
             f"aggregate {name!r}: {function} cannot take a row back, and the input is a changelog: "
-            "use sum, count and avg (or avoid retractions upstream)"
+            f"use {', '.join(takes_back())} (or avoid retractions upstream)"
         )
     argument = call.arguments[0]
-    return maker(name, F.lit(1) if is_star(argument) else argument, sign, frame)
+    return known.decompose_signed(name, F.lit(1) if is_star(argument) else argument, sign, frame)
 
 
 def _signed_count(name: str, argument: Column, sign: Column, frame: DataFrame) -> Decomposed:
@@ -343,120 +338,56 @@ def _signed_average(name: str, argument: Column, sign: Column, frame: DataFrame)
     return replace(summed, result=_quotient(total, f"{name}__n", kind, frame))
 
 
+def _signed_boolean(*, decisive: bool) -> Callable[[str, Column, Column, DataFrame], Decomposed]:
+    """How many of each there are. ``decisive``: the value of which one is enough."""
+
+    def make(name: str, argument: Column, sign: Column, frame: DataFrame) -> Decomposed:
+        counts = {value: f"{name}__{str(value).lower()}" for value in (decisive, not decisive)}
+        partial = {part: F.sum(F.when(argument == F.lit(value), sign).otherwise(0)) for value, part in counts.items()}
+        result = F.when(F.col(counts[decisive]) > 0, F.lit(decisive)).when(
+            F.col(counts[not decisive]) > 0, not decisive
+        )
+        return Decomposed(partial, {part: F.sum(part) for part in partial}, result)
+
+    return make
+
+
 def _known(argument: Column, sign: Column) -> Column:
     return F.sum(F.when(argument.isNotNull(), sign).otherwise(0)).cast("long")
 
 
-_SIGNED_MAKERS: dict[str, Callable[..., Decomposed]] = {
-    "sum": _signed_sum,
-    "count": _signed_count,
-    "avg": _signed_average,
-    "mean": _signed_average,
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """What there is to know of an aggregate. ``decompose`` takes its name, its argument and the input's columns;
+    ``decompose_signed`` also the column that says whether a row is added (1) or taken back (-1). Without it a changelog
+    is refused."""
+
+    decompose: Callable[[str, Column, DataFrame], Decomposed]
+    decompose_signed: Callable[[str, Column, Column, DataFrame], Decomposed] | None = None
+
+
+AGGREGATES: dict[str, Aggregate] = {
+    "sum": Aggregate(_sum, _signed_sum),
+    "count": Aggregate(_simple(F.count, F.sum, ADDED), _signed_count),
+    "avg": Aggregate(_average, _signed_average),
+    "mean": Aggregate(_average, _signed_average),
+    "min": Aggregate(_simple(F.min, F.min, LEAST)),
+    "max": Aggregate(_simple(F.max, F.max, GREATEST)),
+    "bool_and": Aggregate(_simple(F.bool_and, F.bool_and, BOTH), _signed_boolean(decisive=False)),
+    "bool_or": Aggregate(_simple(F.bool_or, F.bool_or, EITHER), _signed_boolean(decisive=True)),
+    "hll_sketch_agg": Aggregate(_simple(F.hll_sketch_agg, F.hll_union_agg)),
+    "stddev": Aggregate(_variance(root=True, sample=True)),
+    "stddev_samp": Aggregate(_variance(root=True, sample=True)),
+    "std": Aggregate(_variance(root=True, sample=True)),
+    "stddev_pop": Aggregate(_variance(root=True, sample=False)),
+    "variance": Aggregate(_variance(root=False, sample=True)),
+    "var_samp": Aggregate(_variance(root=False, sample=True)),
+    "var_pop": Aggregate(_variance(root=False, sample=False)),
 }
+"""By the name that Spark gives the function. What is in state is part of what later releases must restore: an aggregate
+of which rows were kept cannot get an entry without a way to take over those rows."""
 
 
-class Aggregation:
-    """A set of named aggregates over groups: partials in state, merged when a result is wanted."""
-
-    def __init__(
-        self,
-        groups: list[str],
-        aggregates: dict[str, Column],
-        frame: DataFrame,
-        *,
-        count_rows: bool = False,
-        sign: Column | None = None,
-    ) -> None:
-        """``sign`` says whether a row is added (1) or taken back (-1), if the input is a changelog."""
-        self.groups = groups
-        self.aggregates = aggregates
-        parts = {
-            name: decompose(name, column, frame) if sign is None else decompose_signed(name, column, sign, frame)
-            for name, column in aggregates.items()
-        }
-        self.types = self._result_schema(frame)
-        """Of the groups and the results."""
-        self.keeps_rows = any(part is None for part in parts.values())
-        self._parts = {} if self.keeps_rows else {name: part for name, part in parts.items() if part is not None}
-        self._states = list(self._parts.values())
-        if count_rows:
-            rows = F.count(F.lit(1)) if sign is None else F.sum(sign)
-            self._states.append(Decomposed({ROWS: rows}, {ROWS: F.sum(ROWS)}, F.col(ROWS)))
-        self._partial = [column.alias(name) for part in self._states for name, column in part.partial.items()]
-        self._groups = Prepared(F.col(group) for group in groups)
-        self._added = Prepared(self._partial)
-        self.state = self.partial(frame).schema
-        """The columns of what is kept. Their types are those of a first batch's partials, and never change."""
-        self.merges = [] if self.keeps_rows else self._merges_of(self.partial(frame))
-        """How partials of a group become one."""
-        self.plus = {name: plus for part in self._states for name, plus in (part.plus or {}).items()}
-        """How to add a partial's columns to others; empty if that cannot be said of all of them."""
-        if self.keeps_rows or any(part.plus is None for part in self._states):
-            self.plus = {}
-        self._merging = Prepared(self.merges)
-        self._results = Prepared([*(F.col(group) for group in groups), *self.results()])
-
-    def _merges_of(self, partials: DataFrame) -> list[Column]:
-        merges = {name: column for part in self._states for name, column in part.merge.items()}
-        named = [column.alias(name) for name, column in merges.items()]
-        kinds = partials.groupBy(*self.groups).agg(*named).schema
-        return [self._as_kept(name, column, kinds[name].dataType) for name, column in merges.items()]
-
-    def _as_kept(self, name: str, column: Column, kind: DataType) -> Column:
-        """What is merged is what was kept: a sum of decimals would get more digits with each addition."""
-        kept = self.state[name].dataType
-        return (column if kind.simpleString() == kept.simpleString() else column.cast(kept)).alias(name)
-
-    @property
-    def adds(self) -> bool:
-        """Whether :meth:`added` can be said."""
-        return not self.keeps_rows and all(part.plus is not None or part.sides is not None for part in self._states)
-
-    def added(self, one: Part, other: Part) -> list[Column]:
-        """Two partials of a group that stand side by side as one."""
-        sums: Columns = {}
-        for part in self._states:
-            sums |= {name: plus(one(name), other(name)) for name, plus in (part.plus or {}).items()}
-            sums |= part.sides(one, other) if part.sides is not None else {}
-        kinds = {name: self.state[name].dataType for name in sums}
-        nested = ArrayType | MapType | StructType
-        return [
-            (column if isinstance(kinds[name], nested) else column.cast(kinds[name])).alias(name)
-            for name, column in sums.items()
-        ]
-
-    def _result_schema(self, frame: DataFrame) -> StructType:
-        return frame.groupBy(*self.groups).agg(*self._named()).schema
-
-    def _named(self) -> list[Column]:
-        return [column.alias(name) for name, column in self.aggregates.items()]
-
-    def partial(self, frame: DataFrame) -> DataFrame:
-        """What a batch adds to the state."""
-        return frame if self.keeps_rows else self._added.aggregate(frame, self._groups)
-
-    def partial_of(self, groups: list[Column], *more: Column) -> Callable[[DataFrame], DataFrame]:
-        """:meth:`partial` of rows that the groups are yet to be computed for, with more aggregates that are no state.
-        Rows must not be kept."""
-        computed, columns = Prepared(groups), Prepared([*self._partial, *more])
-        return lambda frame: columns.aggregate(frame, computed)
-
-    def merged(self, partials: DataFrame) -> DataFrame:
-        """Partials of the same groups made one. Rows that are kept stay as they are."""
-        return partials if self.keeps_rows else self._merging.aggregate(partials, self._groups)
-
-    def result(self, partials: DataFrame) -> DataFrame:
-        """The aggregates, with the names and types that Spark gives them over the rows themselves."""
-        return self._results.select(self.grouped(partials))
-
-    def grouped(self, partials: DataFrame) -> DataFrame:
-        """One row a group, of which :meth:`results` are the aggregates."""
-        if self.keeps_rows:
-            return partials.groupBy(*self.groups).agg(*self._named())
-        return self.merged(partials)
-
-    def results(self) -> list[Column]:
-        """The aggregates, given the columns of merged partials."""
-        if self.keeps_rows:
-            return [F.col(name) for name in self.aggregates]
-        return [part.result.cast(self.types[name].dataType).alias(name) for name, part in self._parts.items()]
+def takes_back() -> list[str]:
+    """Aggregates that a row can be taken out of again."""
+    return [name for name, known in AGGREGATES.items() if known.decompose_signed is not None]

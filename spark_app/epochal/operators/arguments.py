@@ -42,7 +42,7 @@ def check_columns_given(name: str, argument: str, columns: object) -> None:
 def positive(name: str, argument: str, duration: Duration) -> int:
     micros = to_micros(duration)
     if micros <= 0:
-        raise PipelineError(f"operator {name!r}: {argument} must be longer than nothing, not {duration}")
+        raise PipelineError(f"operator {name!r}: {argument} must be positive, not {duration}")
     return micros
 
 

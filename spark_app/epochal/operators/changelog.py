@@ -12,7 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from epochal.operators.aggregates import ROWS, Aggregation
+from epochal.operators.aggregates import ROWS
+from epochal.operators.aggregation import Aggregation
 from epochal.operators.definitions import named_expressions, typed
 from epochal.operators.keys import KEY, check_keys, key_columns, with_key
 from epochal.operators.versions import STORED, VERSION, VersionTable, versions, with_newest

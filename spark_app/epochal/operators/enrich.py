@@ -33,7 +33,7 @@ class EnrichOptions:
         if self.concurrency < 1:
             raise PipelineError(f"concurrency must be at least 1, not {self.concurrency}")
         if self.timeout <= 0:
-            raise PipelineError("timeout must be longer than nothing: no call may take for ever")
+            raise PipelineError("timeout must be positive: every call needs a time limit")
         if self.retries < 0:
             raise PipelineError(f"retries must be 0 or more, not {self.retries}")
         if self.retry_delay < 0:

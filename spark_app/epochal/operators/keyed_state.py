@@ -68,7 +68,7 @@ def _ttl(ttl: Duration | None) -> int | None:
         return None
     micros = to_micros(ttl)
     if micros <= 0:
-        raise PipelineError(f"a ttl must be longer than nothing, not {ttl!r}: leave it out to keep state for ever")
+        raise PipelineError(f"a ttl must be positive, not {ttl!r}: leave it out to keep state forever")
     return micros
 
 

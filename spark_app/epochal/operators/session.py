@@ -15,7 +15,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from epochal.operators.aggregates import ROWS, Aggregation, simple_part
+from epochal.operators.aggregates import ROWS, simple_part
+from epochal.operators.aggregation import Aggregation
 from epochal.operators.bounds import at_least, out_of_bounds
 from epochal.operators.bounds import before as older
 from epochal.operators.definitions import named_expressions, seconds, typed

@@ -85,7 +85,7 @@ def parsed_schema(schema: str | StructType, what: str) -> StructType:
     try:
         parsed = schema if isinstance(schema, StructType) else DataType.fromDDL(schema)
     except Exception as error:
-        raise PipelineError(f"{what} {schema!r} is no schema: {summarize_error(error)}") from None
+        raise PipelineError(f"{what} {schema!r} is not a schema: {summarize_error(error)}") from None
     if not isinstance(parsed, StructType) or not parsed.names:
         raise PipelineError(f"{what} has no columns: write for example 'user string, orders long'")
     twice = sorted({name for name in parsed.names if parsed.names.count(name) > 1})

@@ -8,7 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from epochal.operators.aggregates import ROWS, Aggregation
+from epochal.operators.aggregates import ROWS
+from epochal.operators.aggregation import Aggregation
 from epochal.operators.definitions import named_expressions, seconds, typed
 from epochal.operators.keys import check_keys
 from epochal.operators.panes import PANE, Panes, after, pane_time

@@ -262,10 +262,10 @@ EXIT_STOPPED = 0
 """The driver stopped as asked: its last checkpoint is published and committed."""
 
 EXIT_FAILED = 1
-"""The pipeline failed; time mends it, and a new generation may work."""
+"""The pipeline failed; time fixes it, and a new generation may work."""
 
 EXIT_MISCONFIGURED = 2
-"""The job itself is wrong: its pipeline, a name, a setting. Only an edit mends it."""
+"""The job itself is wrong: its pipeline, a name, a setting. Only an edit fixes it."""
 
 EXIT_FENCED = 3
 """A newer generation has taken over."""
@@ -277,8 +277,8 @@ EXIT_WOULD_REPEAT = 5
 """Going back would bring committed output a second time: the spec has to choose whether that may be."""
 
 EXIT_REFUSED = 6
-"""Something outside says no, and a person must mend it there: a password, a right, a table. A later generation finds it
-mended, without an edit of the job."""
+"""Something outside says no, and a person must fix it there: a password, a right, a table. A later generation finds it
+fixed, without an edit of the job."""
 
 EXIT_DRAINED = 7
 """The driver was asked to end (its pod was evicted, its node shut down), and no last checkpoint was made in time."""

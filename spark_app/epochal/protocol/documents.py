@@ -159,7 +159,7 @@ class Manifest(_Body, frozen=True):
                 check_label("table", table)
         for name in self.objects():
             if not isinstance(paths.parse(name), StateName):
-                raise InvalidNameError(f"object {name!r} is no state object")
+                raise InvalidNameError(f"object {name!r} is not a state object")
 
     def objects(self) -> set[str]:
         """The names of all state objects that this epoch needs."""
@@ -292,7 +292,7 @@ def decode_any(name: str, data: bytes) -> Document:
         raise InvalidDocumentError(name, f"its version {header.version} does not go with its needs: {header.needs}")
     kind = _KINDS.get(header.kind)
     if kind is None:
-        raise WrongKindError(name, f"holds a {header.kind!r}, which is none of {', '.join(sorted(_KINDS))}")
+        raise WrongKindError(name, f"holds a {header.kind!r}, which is not one of {', '.join(sorted(_KINDS))}")
     envelope = _decode_json(name, data, _Envelope)
     if _sha256(envelope.release, envelope.needs, bytes(envelope.body)) != envelope.sha256:
         raise ChecksumError(
@@ -348,7 +348,7 @@ def _not_json(name: str, data: bytes, error: Exception) -> DocumentError:
     # A damaged quote can look like a missing end, too; but a document that was written to its end has this end.
     if "truncated" in str(error) and not data.endswith(b"}\n"):
         return TruncatedDocumentError(name, f"ends after {len(data)} bytes, in the middle of its document")
-    return MalformedDocumentError(name, f"is no JSON document: {error}")
+    return MalformedDocumentError(name, f"is not a JSON document: {error}")
 
 
 def _sha256(release: str, needs: tuple[str, ...], body: bytes) -> str:

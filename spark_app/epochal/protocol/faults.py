@@ -1,4 +1,4 @@
-"""Who mends what: the one table by which drivers, sinks, store, operator and command line decide what to do about an
+"""Who fixes what: the one table by which drivers, sinks, store, operator and command line decide what to do about an
 error. ``docs/faults.md`` is written from it.
 
 Lines are tried from the top, so a line that is more specific stands above one that is less. All of an error counts:
@@ -13,7 +13,7 @@ from epochal.protocol.control import EXIT_FAILED, EXIT_MISCONFIGURED, EXIT_REFUS
 from epochal.protocol.evidence import evidence_of
 
 
-class MendedBy(StrEnum):
+class FixedBy(StrEnum):
     TIME = "time"
     """A later try works by itself."""
     PERSON = "a person"
@@ -43,13 +43,13 @@ class Fault:
     name: str
     area: Area
     what: str
-    mended_by: MendedBy
+    fixed_by: FixedBy
     todo: str
     signs: tuple[str, ...]
     in_place: bool = False
 
 
-EXIT_CODES = {MendedBy.TIME: EXIT_FAILED, MendedBy.PERSON: EXIT_REFUSED, MendedBy.EDIT: EXIT_MISCONFIGURED}
+EXIT_CODES = {FixedBy.TIME: EXIT_FAILED, FixedBy.PERSON: EXIT_REFUSED, FixedBy.EDIT: EXIT_MISCONFIGURED}
 """What a driver ends with."""
 
 
@@ -65,7 +65,7 @@ def worth_waiting(error: BaseException) -> bool:
 
 
 def exit_code(error: BaseException) -> int:
-    return EXIT_CODES[fault_of(error).mended_by]
+    return EXIT_CODES[fault_of(error).fixed_by]
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -73,15 +73,15 @@ def exit_code(error: BaseException) -> int:
 _Line = partial[Fault]
 
 
-def _line(mended_by: MendedBy, name: str, what: str, todo: str, signs: str, *, in_place: bool = False) -> _Line:
+def _line(fixed_by: FixedBy, name: str, what: str, todo: str, signs: str, *, in_place: bool = False) -> _Line:
     known = tuple(signs.split(", "))
-    return partial(Fault, name=name, what=what, mended_by=mended_by, todo=todo, signs=known, in_place=in_place)
+    return partial(Fault, name=name, what=what, fixed_by=fixed_by, todo=todo, signs=known, in_place=in_place)
 
 
-_waits = partial(_line, MendedBy.TIME, in_place=True)
-_restarts = partial(_line, MendedBy.TIME)
-_person = partial(_line, MendedBy.PERSON)
-_edit = partial(_line, MendedBy.EDIT)
+_waits = partial(_line, FixedBy.TIME, in_place=True)
+_restarts = partial(_line, FixedBy.TIME)
+_person = partial(_line, FixedBy.PERSON)
+_edit = partial(_line, FixedBy.EDIT)
 
 
 def _of(area: Area, *lines: _Line) -> tuple[Fault, ...]:
@@ -560,7 +560,7 @@ UNKNOWN = Fault(
     name="unknown",
     area=Area.EPOCHAL,
     what="Anything else",
-    mended_by=MendedBy.TIME,
+    fixed_by=FixedBy.TIME,
     todo="Look at the driver's log if it comes again.",
     signs=(),
 )

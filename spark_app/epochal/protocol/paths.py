@@ -188,7 +188,7 @@ class JobPaths:
                 parsed = _parsed(match.groupdict())
                 if self.format(parsed) == name:
                     return parsed
-        raise InvalidNameError(f"object {name!r} is none of a job's objects")
+        raise InvalidNameError(f"object {name!r} is not the name of an object of a job")
 
     def recognised(self, names: Iterable[str]) -> Iterator[ObjectName]:
         """Parse a listing; what is not ours is passed over (cleanup reports it)."""

@@ -313,7 +313,7 @@ def _start(spec: CheckpointSpec, record: Record, now: Seconds, *, reason: Reason
 def _stop(spec: CheckpointSpec, record: Record, observed: Observation, now: Seconds) -> Decision:
     """A stop waits for the checkpoint in flight, for nothing else: not for the interval, not for cleanup."""
     if isinstance(observed.fate, DriverLost):
-        return _force_stop(record, "there is no driver that could make a last checkpoint")
+        return _force_stop(record, "no driver is running that could take a last checkpoint")
     if record.failures_in_a_row and pausing(spec, record, now):
         message = "pausing before the next try to stop"
         return Decision(action=Nothing(), record=record, reason=Reason.MIN_PAUSE, message=message)

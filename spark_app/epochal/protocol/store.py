@@ -313,7 +313,7 @@ def check_uri(uri: str) -> str:
         raise StoreConfigError("store URI", "is empty")
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        raise StoreConfigError(uri, f"is no store that Epochal knows: a store URI begins with one of {known}")
+        raise StoreConfigError(uri, f"is not a supported store: a store URI begins with one of {known}")
     if parts.username or parts.password:
         # Not repeated in the message: it would end in logs.
         raise StoreConfigError(
@@ -328,7 +328,7 @@ def check_uri(uri: str) -> str:
             "with 3 to 63 of a-z, 0-9, '.', '_' and '-' for the bucket",
         )
     if parts.scheme == "file" and (parts.netloc not in ("", "localhost") or not parts.path.startswith("/")):
-        raise StoreConfigError(uri, "is no absolute path: write file:///PATH, with three slashes")
+        raise StoreConfigError(uri, "is not an absolute path: write file:///PATH, with three slashes")
     if not _PLAIN_PATH.fullmatch(parts.path):
         # Stores differ in what they make of anything else: one takes '%2e%2e' for a name, the next for a way out.
         raise StoreConfigError(
@@ -409,7 +409,7 @@ def _translated(uri: str, kind: str, name: str, error: Exception) -> StoreError:
         case "store-refused" if "status code: 4" in text:
             return StoreRefusedError(uri, f"refused to {what}: check region, endpoint and options ({said})")
         case "store-refused":
-            return StoreRefusedError(uri, f"refused to {what}: that is no object name ({said})")
+            return StoreRefusedError(uri, f"refused to {what}: not an object name ({said})")
         case _:
             return _unanswered(uri, what, text, said)
 

@@ -26,11 +26,13 @@ def to_micros(duration: Duration) -> int:
         match = _PART.match(duration, position)
         unit = None if match is None else _unit(match[2].lower())
         if match is None or unit is None:
-            raise PipelineError(f"{duration!r} is no duration: write for example '10 seconds', '5 minutes' or '1 hour'")
+            raise PipelineError(
+                f"{duration!r} is not a duration: write for example '10 seconds', '5 minutes' or '1 hour'"
+            )
         total += round(float(match[1]) * unit)
         position = match.end()
     if position == 0:
-        raise PipelineError("an empty string is no duration: write for example '10 seconds'")
+        raise PipelineError("an empty string is not a duration: write for example '10 seconds'")
     return total
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from epochal.protocol.faults import MendedBy, fault_of
+from epochal.protocol.faults import FixedBy, fault_of
 
 NOT_HERE = "EPOCHAL_STATE_NOT_HERE"
 """In the message of a task that misses files: the executor that had them is gone."""
@@ -16,16 +16,16 @@ class PipelineError(Exception):
 
 
 class OutsideError(PipelineError):
-    """The same, but it is not the pipeline that has to change: a table, a topic, a right. A person mends that outside
-    of the job, and a later generation finds it mended."""
+    """The same, but it is not the pipeline that has to change: a table, a topic, a right. A person fixes that outside
+    of the job, and a later generation finds it fixed."""
 
 
 class UserCodeError(Exception):
-    """The user's function failed while it described the pipeline. Its cause says who can mend that."""
+    """The user's function failed while it described the pipeline. Its cause says who can fix that."""
 
 
 class OperatorError(Exception):
-    """An operator failed. What it was caused by says who can mend that."""
+    """An operator failed. What it was caused by says who can fix that."""
 
     def __init__(self, operator: str, error: BaseException) -> None:
         super().__init__(f"operator {operator!r} failed: {summarize_error(error)}")
@@ -59,12 +59,12 @@ def explained(error: BaseException, where: str, said: str = "") -> Exception:
     """An error of a target, of the kind that the table of faults says: use it with ``raise … from error``. ``said`` is
     the error's text if it is not the one to show."""
     said = said or summarize_error(error)
-    match fault_of(error).mended_by:
-        case MendedBy.TIME:
+    match fault_of(error).fixed_by:
+        case FixedBy.TIME:
             return UnavailableError(f"{where} does not answer, or cannot serve now: {said}")
-        case MendedBy.PERSON:
+        case FixedBy.PERSON:
             return OutsideError(f"{where}: {said}")
-        case MendedBy.EDIT:
+        case FixedBy.EDIT:
             return PipelineError(f"{where}: {said}")
 
 
@@ -73,7 +73,7 @@ def undescribed(message: str, error: Exception) -> Exception:
     ``raise … from error``."""
     found = UserCodeError(message)
     found.__cause__ = error
-    return PipelineError(message) if fault_of(found).mended_by is MendedBy.EDIT else found
+    return PipelineError(message) if fault_of(found).fixed_by is FixedBy.EDIT else found
 
 
 def lost_state(error: BaseException) -> bool:

@@ -9,20 +9,16 @@ from dataclasses import replace
 from sqlglot import exp
 
 from epochal.connectors.declared_table import quoted
+from epochal.operators.aggregates import AGGREGATES, takes_back
 from epochal.runtime.dataflow.operator import ROW_KIND
 from epochal.sql.context import Context
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import AggregateCall, AggregateNode, LookupNode, Plan, PlanNode, SelectStep, TransformNode
 from epochal.sql.relations import Relation
 
-TAKES_BACK = {"sum", "count", "avg", "mean"}
-"""Aggregates that a row can be taken out of again."""
-
-CAN_BE_TAKEN_BACK = TAKES_BACK | {
-    "min", "max", "bool_and", "bool_or", "stddev", "stddev_samp", "std", "stddev_pop",
-    "variance", "var_samp", "var_pop",
-}  # fmt: skip
-"""Aggregates whose old value is known when there is a new one, because it is kept whole."""
+CAN_BE_TAKEN_BACK = AGGREGATES.keys() - {"hll_sketch_agg"}
+"""Aggregates whose old value is known when there is a new one, because it is kept whole. The bytes of a sketch depend
+on the order in which its parts came."""
 
 
 def take_back(ctx: Context, relation: Relation, calls: dict[str, AggregateCall], at: exp.Expr) -> None:
@@ -35,11 +31,11 @@ def take_back(ctx: Context, relation: Relation, calls: dict[str, AggregateCall],
             "Aggregate in windows, or group by all that is needed in one query",
         )
     for call in calls.values():
-        if call.function not in TAKES_BACK or call.distinct:
+        if call.function not in takes_back() or call.distinct:
             raise RefusedError(
                 at,
                 f"{_told(call)} of a result that changes ({relation.updating}): an old value could not be taken out of "
-                "it again; sum, count and avg can",
+                f"it again; {', '.join(takes_back())} can",
             )
     for call in below.aggregates.values():
         if call.function not in CAN_BE_TAKEN_BACK or (call.distinct and call.function != "count"):

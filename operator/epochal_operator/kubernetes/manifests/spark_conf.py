@@ -38,7 +38,7 @@ def pod_memory(heap: str) -> str:
     """The memory of a pod whose JVM gets ``heap``."""
     found = re.fullmatch(r"(\d+)([kmgt])", heap)
     if not found:
-        raise ValueError(f"{heap!r} is no size: write 512m or 4g")
+        raise ValueError(f"{heap!r} is not a size: write 512m or 4g")
     mebibytes = int(found[1]) * _UNITS[found[2]]
     return f"{round(mebibytes + max(_LEAST_OVERHEAD, mebibytes * _OVERHEAD))}Mi"
 

@@ -74,7 +74,7 @@ class DeltaSink(LedgerSink):
     def _take_over(self, ctx: OperatorContext) -> None:
         table = self._made()
         recorded = _recorded(table, ctx)
-        remedy = f"Name the operator anew, or write to another table than {self._target.uri}"
+        remedy = f"Give the operator another name, or write to another table than {self._target.uri}"
         check_life(recorded, ctx, remedy=remedy)
         if recorded.generation < ctx.job.generation:
             properties = _properties(ctx, recorded.epoch)

@@ -16,7 +16,7 @@ class Function(StreamEnd):
                 guarantee="yours to make: your function may be called twice for an epoch",
                 how="[pipelines](pipelines.md#sinks)",
             ),
-            taking_back=(TakingBack(how="nothing is known of what the function did with the rows"),),
+            taking_back=(TakingBack(how="it is unknown what the function did with the rows"),),
         ),
     )
 

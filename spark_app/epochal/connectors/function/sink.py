@@ -14,7 +14,7 @@ class ForEachEpochSink(SinkOperator):
     """Calls ``function(rows, epoch)`` once an epoch with rows is published. After a crash it may be called again for
     the same epoch, with the same rows: it must be idempotent by epoch."""
 
-    why_not_taken_back = "nothing is known of what the function did with the rows"
+    why_not_taken_back = "it is unknown what the function did with the rows"
 
     def __init__(self, function: EpochFunction) -> None:
         super().__init__()

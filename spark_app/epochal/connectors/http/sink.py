@@ -36,7 +36,7 @@ class HttpTarget:
     def __post_init__(self) -> None:
         parts = self.parts
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise PipelineError(f"{self} is no address that rows can be posted to: give http://… or https://…")
+            raise PipelineError(f"{self} is not a valid URL: use http://… or https://…")
         if self.rows_per_request < 1:
             raise PipelineError(f"rows_per_request is {self.rows_per_request}: give 1 or more")
 

@@ -19,7 +19,7 @@ from epochal.connectors.commit_ledger import (
     patiently,
 )
 from epochal.protocol.control import StorageConfig
-from epochal.protocol.faults import MendedBy, fault_of
+from epochal.protocol.faults import FixedBy, fault_of
 from epochal.runtime.dataflow.operator import MAIN, OperatorContext
 from epochal.runtime.errors import OutsideError, explained
 
@@ -189,7 +189,7 @@ class KafkaSink(LedgerSink):
             return ask()
         except KafkaException as error:
             heard = [error, *map(KafkaException, said or [])]
-            worst = next((one for one in heard if fault_of(one).mended_by is not MendedBy.TIME), error)
+            worst = next((one for one in heard if fault_of(one).fixed_by is not FixedBy.TIME), error)
             if fault_of(error).name == "kafka-fenced":
                 raise SinkFencedError(f"a newer generation has taken over topic {self._target.topic}") from error
             raise explained(worst, f"Kafka at {self._target.bootstrap}", worst.args[0].str()) from worst

@@ -52,10 +52,10 @@ class ParquetSink(SinkOperator):
         found = store_of(self._output).create(OWNER, owner)
         if isinstance(found, Exists):
             raise PipelineError(
-                f"operator {ctx.name!r}: {self._output.uri} is the place of another job or sink: its {OWNER} says "
+                f"operator {ctx.name!r}: {self._output.uri} belongs to another job or sink: its {OWNER} says "
                 f"{found.data.decode(errors='replace').strip()[:200]}. Files are named by epoch, so two sinks would "
-                f"take each other's for their own. Give this one a place of its own, or remove {OWNER} if the other "
-                "one writes there no more"
+                f"mistake each other's files for their own. Give this sink its own directory, or remove {OWNER} if the "
+                "other one no longer writes there"
             )
 
     def take_back(self, after: int, ctx: OperatorContext) -> int:

@@ -37,8 +37,8 @@ class Postgres(StreamEnd):
                     case="append",
                     able=True,
                     how="deletes the rows by the transaction that inserted them (`xmin`), in one transaction",
-                    refused_if="somebody has changed or deleted some of them; the epochs are older than the newest "
-                    "10,000, or were written by a version before this one",
+                    refused_if="some of them were changed or deleted; the epochs are older than the latest 10,000, or "
+                    "were written by an older release",
                 ),
                 TakingBack(case="`upsert`", how="the values that were replaced are not kept"),
             ),

@@ -49,8 +49,8 @@ class CommitLog:
                 db.execute(statement)
         except psycopg.errors.InsufficientPrivilege:
             return (
-                f"{self.target} may not make the table in which it would note what each epoch added; let somebody do "
-                f"it who may, and grant SELECT, INSERT, UPDATE and DELETE on it: {statement.as_string(db)}"
+                f"{self.target} has no right to create the table that records what each epoch added; create it as "
+                f"another user, and grant SELECT, INSERT, UPDATE and DELETE on it: {statement.as_string(db)}"
             )
         return ""
 
@@ -86,7 +86,7 @@ class CommitLog:
         if unknown := [epoch for epoch, transaction, _ in noted if transaction is None]:
             raise PipelineError(
                 f"operator {ctx.name!r}: which rows of table {self.target.table} are of epochs {after + 1} to "
-                f"{unknown[0]} was not noted, or is no longer, so they cannot be taken back"
+                f"{unknown[0]} is not recorded (any more), so it cannot be taken back"
             )
         # The numbers that rows carry are the lower 32 bits.
         transactions = [str(transaction & 0xFFFFFFFF) for _, transaction, _ in noted]
@@ -96,8 +96,8 @@ class CommitLog:
             epochs = ", ".join(str(epoch) for epoch, _, _ in noted)
             raise PipelineError(
                 f"operator {ctx.name!r}: epochs {epochs} added {expected} rows to table {self.target.table}, and "
-                f"{found} of them are there as they were: somebody has changed or deleted the others, so none was "
-                "taken back. Remove what these epochs added yourself, or start without taking back"
+                f"{found} of them are unchanged: the others were changed or deleted, so none was taken back. "
+                "Remove what these epochs added yourself, or start without taking back"
             )
         self._ask(db, "DELETE FROM {} WHERE {} AND epoch > %s RETURNING epoch", ctx, after)
         return len(noted)

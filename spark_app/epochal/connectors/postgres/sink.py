@@ -160,8 +160,8 @@ class PostgresSink(LedgerSink):
                 except psycopg.errors.InsufficientPrivilege as error:
                     statement = _MAKE_EPOCHS.format(self._epochs).as_string(db)
                     raise OutsideError(
-                        f"{self._target} may not make the table in which epochs are noted; let somebody do it who may, "
-                        f"and grant SELECT, INSERT and UPDATE on it: {statement}"
+                        f"{self._target} has no right to create the table that records epochs; create it as another "
+                        f"user, and grant SELECT, INSERT and UPDATE on it: {statement}"
                     ) from error
             if self.can_take_back:
                 self.why_not_taken_back = self._log.make(db)

@@ -80,8 +80,7 @@ def _parsed(dsn: str) -> dict[str, Any]:
     except psycopg.Error:
         # PostgreSQL's own words would quote what it did not understand, and that may be the password.
         raise PipelineError(
-            "the dsn is nothing that PostgreSQL understands: give postgresql://user@host:5432/database, and the "
-            "password in PGPASSWORD or a passfile"
+            "invalid dsn: use postgresql://user@host:5432/database, and the password in PGPASSWORD or a passfile"
         ) from None
 
 
@@ -147,7 +146,7 @@ def _check_keys(db: psycopg.Connection, target: PostgresTarget, columns: Sequenc
     if not any(fitting):
         raise OutsideError(
             f"a key of {keys} may be NULL in table {target.table}, and NULLs are not equal there: such a row would be "
-            "inserted again and again. Declare the columns NOT NULL, or the index NULLS NOT DISTINCT (PostgreSQL 15)"
+            "inserted with every update. Declare the columns NOT NULL, or the index NULLS NOT DISTINCT (PostgreSQL 15)"
         )
 
 

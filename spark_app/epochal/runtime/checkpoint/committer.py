@@ -85,7 +85,7 @@ class Committer:
                 try:
                     task.operator.sink.take_back(manifest.epoch - 1, task.context)
                 except PipelineError:
-                    raise  # refused with words: no restart mends that
+                    raise  # refused with words: no restart fixes that
                 except Exception as error:
                     raise OperatorError(name, error) from error
                 # Step 2

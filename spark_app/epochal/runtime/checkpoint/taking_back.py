@@ -59,7 +59,7 @@ def _take_back(sink: SinkOperator, left: LeftBehind, task: Task, *, repeat: bool
     except PipelineError as error:  # it cannot, and knows only now
         if not repeat:
             raise WouldRepeatError(refusal(left, {task.name: str(error)}) or str(error)) from error
-        logger.warning("Sink %s takes nothing back, and gets rows a second time: %s", task.name, error)
+        logger.warning("Sink %s cannot take output back and gets rows a second time: %s", task.name, error)
     except Exception as error:
         raise OperatorError(task.name, error) from error
     else:

@@ -159,7 +159,7 @@ class EpochRun:
             self._release()
             self._on_ended(self.report())
         except Exception:
-            logger.exception("Epoch %s has ended, and that could not be told in full", self.barrier.epoch)
+            logger.exception("Failed to report the end of epoch %s completely", self.barrier.epoch)
         finally:
             self.done.set()
 

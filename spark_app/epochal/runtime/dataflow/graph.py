@@ -52,7 +52,7 @@ class Graph:
         check_label("operator", node.name)
         if node.name in self.nodes:
             raise PipelineError(
-                f"two operators are named {node.name!r}: state is kept by name, so each needs a name of its own"
+                f"two operators are named {node.name!r}: state is stored by name, so names must be unique"
             )
         for source in node.inputs:
             if source.node not in self.nodes:
@@ -62,7 +62,7 @@ class Graph:
                 )
             if isinstance(self.nodes[source.node].operator, SinkOperator):
                 raise PipelineError(
-                    f"operator {node.name!r} reads from {source.node!r}, which is a sink: nothing comes out of it"
+                    f"operator {node.name!r} reads from {source.node!r}, which is a sink and has no output"
                 )
         self._check_operator(node)
         self.nodes[node.name] = node

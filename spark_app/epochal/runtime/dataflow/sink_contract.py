@@ -19,7 +19,7 @@ def check_sink(sink: object) -> None:
     kind = type(sink).__name__
     if not isinstance(sink, SinkOperator):
         raise PipelineError(
-            f"{_told(sink)} is no sink: derive the class from epochal.SinkOperator and implement "
+            f"{_told(sink)} is not a sink: derive the class from epochal.SinkOperator and implement "
             "commit(self, epoch, frame, objects, ctx), or use for_each_epoch with a function of (rows, epoch)"
         )
     if type(sink).commit is SinkOperator.commit:
@@ -35,7 +35,7 @@ def check_sink(sink: object) -> None:
     for name, arguments in hooks.items():
         check_called(getattr(sink, name), f"{kind}.{name}", *arguments)
     if sink.can_take_back and type(sink).take_back is SinkOperator.take_back:
-        raise PipelineError(f"{kind} says can_take_back, and has no method take_back(self, after, ctx): implement it")
+        raise PipelineError(f"{kind} sets can_take_back but has no method take_back(self, after, ctx): implement it")
 
 
 def check_called(function: Any, called: str, *arguments: str) -> None:
@@ -44,7 +44,7 @@ def check_called(function: Any, called: str, *arguments: str) -> None:
         raise PipelineError(f"{called} must be a function of ({', '.join(arguments)}), not a {type(function).__name__}")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(inspect.unwrap(function)):
         raise PipelineError(
-            f"{called} is async or a generator, and calling it would do nothing: make it a plain function"
+            f"{called} is async or a generator, so calling it would do nothing: make it a plain function"
         )
     try:
         inspect.signature(function).bind(*arguments)

@@ -258,7 +258,7 @@ class SourceTask(Task):
             logger.exception("Batch %s of source %s failed", batch, self.name)
             self._on_error(error)
             # Spark looks through the text with a regular expression that overflows its stack on a long one.
-            raise RuntimeError(f"batch {batch} failed: the driver's log says why") from None
+            raise RuntimeError(f"batch {batch} failed: see the driver's log") from None
 
     def _give_way_to_barrier(self) -> None:
         """A barrier that waits for the lock goes before the next batch, however fast these come; after the barrier of a

@@ -207,7 +207,7 @@ class _Api:
                 GET=lambda: self._report(request, epoch, self._engine.checkpoint(epoch)),
                 DELETE=lambda: self._report(request, epoch, self._engine.abort(epoch)),
             )
-        raise _RequestError(HTTPStatus.NOT_FOUND, f"there is nothing at {path}")
+        raise _RequestError(HTTPStatus.NOT_FOUND, f"no such path: {path}")
 
     def _only(self, request: _Request, **methods: Callable[[], _Answer]) -> _Answer:
         if request.method not in methods:

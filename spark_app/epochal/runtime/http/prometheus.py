@@ -1,5 +1,5 @@
-"""What a driver tells Prometheus. What is counted anyway is read at scrape time, so that a batch pays for one histogram
-only; ``docs/metrics.md`` lists all of it."""
+"""The driver's metrics for Prometheus. Counts that exist anyway are read at scrape time, so that a batch pays for one
+histogram only. ``docs/metrics.md`` lists all metrics."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,24 +37,24 @@ class DriverMetrics:
         self.registry = CollectorRegistry()
         self._batches = Histogram(
             "epochal_source_batch_seconds",
-            "Time of a micro-batch, from the source through all operators",
+            "Duration of a micro-batch through all operators",
             ["source"],
             buckets=_BATCH,
             registry=self.registry,
         )
         self._checkpoints = Histogram(
             "epochal_checkpoint_seconds",
-            "Time of a checkpoint, from the barrier to its end",
+            "Duration of a checkpoint, from the barrier to its end",
             ["result"],
             buckets=_CHECKPOINT,
             registry=self.registry,
         )
         self._bytes = Counter(
-            "epochal_checkpoint_bytes", "Bytes of state that checkpoints wrote", ["result"], registry=self.registry
+            "epochal_checkpoint_bytes", "Bytes of state written by checkpoints", ["result"], registry=self.registry
         )
         self._spans = Histogram(
             "epochal_checkpoint_span_seconds",
-            "An operator's part in a checkpoint, by span",
+            "Time an operator spends in each phase of a checkpoint",
             ["operator", "span"],
             buckets=_SPAN,
             registry=self.registry,
@@ -94,19 +94,26 @@ class _Scraped(Collector):
         yield from _driver(snapshot)
         yield from _sources(snapshot.status, time.time())
         yield from _checkpoints(snapshot)
-        yield _counter("epochal_late_rows", "Rows that came after their window", "operator", snapshot.late_rows)
+        yield _counter(
+            "epochal_late_rows", "Rows dropped because they arrived too late", "operator", snapshot.late_rows
+        )
         committed = {sink.name: sink.rows_committed for sink in snapshot.status.sinks}
-        yield _counter("epochal_sink_rows_committed", "Rows made visible by a sink", "sink", committed)
+        yield _counter("epochal_sink_rows_committed", "Rows committed by the sink", "sink", committed)
 
 
 def _driver(snapshot: Scrape) -> Iterator[Metric]:
     status = snapshot.status
     # Not `job` and `namespace`: Prometheus has labels of these names, for other things.
-    info = GaugeMetricFamily("epochal_driver_info", "Whose driver it is", labels=["job_namespace", "job_name"])
+    info = GaugeMetricFamily("epochal_driver_info", "Job of the driver; always 1", labels=["job_namespace", "job_name"])
     info.add_metric([status.namespace, status.job], 1)
     yield info
-    yield GaugeMetricFamily("epochal_generation", "The driver's generation", value=status.generation)
-    phase = StateSetMetricFamily("epochal_driver_phase", "What the driver is doing", labels=[])
+    yield GaugeMetricFamily("epochal_generation", "Generation of the driver", value=status.generation)
+    yield GaugeMetricFamily(
+        "epochal_restored_epoch",
+        "Epoch that the driver restored; 0 if it started empty",
+        value=status.restored_epoch or 0,
+    )
+    phase = StateSetMetricFamily("epochal_driver_phase", "Phase of the driver", labels=[])
     phase.add_metric([], {one.value: one is status.phase for one in DriverPhase})
     yield phase
 
@@ -115,17 +122,21 @@ def _sources(status: DriverStatus, now: float) -> Iterator[Metric]:
     rows = {source.name: source.rows for source in status.sources}
     yield _counter("epochal_source_rows", "Rows read", "source", rows)
     lag = {source.name: now - source.watermark / 1e6 for source in status.sources if source.watermark is not None}
-    yield _gauge("epochal_source_watermark_lag_seconds", "The clock minus the watermark", "source", lag)
+    yield _gauge("epochal_source_watermark_lag_seconds", "Current time minus watermark", "source", lag)
     idle = {source.name: source.idle for source in status.sources}
-    yield _gauge("epochal_source_idle", "1: it brings nothing, and holds no watermark back", "source", idle)
+    yield _gauge(
+        "epochal_source_idle", "1 if the source has no new rows and does not hold back the watermark", "source", idle
+    )
 
 
 def _checkpoints(snapshot: Scrape) -> Iterator[Metric]:
     newest = snapshot.status.checkpoint
     in_flight = newest is not None and newest.finished is None
-    yield GaugeMetricFamily("epochal_epoch", "The newest published epoch; 0: none", value=snapshot.epoch)
-    yield GaugeMetricFamily("epochal_checkpoint_in_flight", "1: a checkpoint is being made", value=in_flight)
-    yield _gauge("epochal_state_bytes", "State in the newest published epoch", "operator", snapshot.state_bytes)
+    yield GaugeMetricFamily("epochal_epoch", "Latest published epoch; 0 if there is none", value=snapshot.epoch)
+    yield GaugeMetricFamily("epochal_checkpoint_in_flight", "1 while a checkpoint is in progress", value=in_flight)
+    yield _gauge(
+        "epochal_state_bytes", "Bytes of state in the latest published epoch", "operator", snapshot.state_bytes
+    )
 
 
 def _counter(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:

@@ -144,8 +144,8 @@ class Persistence:
             assert isinstance(name, StateName)
             raise PipelineError(
                 f"operator {name.operator!r}: its state in table {name.table!r} has no column {', '.join(missing)}, it "
-                f"has {', '.join(frame.columns)}: the operator's keys were others when that was written. Give the "
-                "changed operator another name, or bring its keys back"
+                f"has {', '.join(frame.columns)}: it was written with other keys. Give the changed "
+                "operator another name, or restore its old keys"
             )
 
     def _frame(self, stored: StoredRun) -> DataFrame:

@@ -65,4 +65,4 @@ def _parsed(part: RunPart, parse: Callable[[], _T]) -> _T:
     try:
         return parse()
     except NO_PARQUET as error:
-        raise DamagedStateError(part.object, f"is no Parquet file: {error}") from error
+        raise DamagedStateError(part.object, f"is not a Parquet file: {error}") from error
