@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +120,9 @@ def control_channel(questions: int) -> dict[str, float]:
 WORDS = """\
 `make bench-encryption` measures this and writes this page: windows over 500,000 rows a batch, and an updating
 aggregate with 500,000 keys of which a batch touches 100,000, each with two executors as processes of their own
-(`local-cluster`). CPU is that of the driver, both executors and all Python workers. Each setting is a process, and the
-settings take turns. A ratio is the median of all turns; beside it, what single turns gave."""
+(`local-cluster`). CPU is that of the driver, both executors and all Python workers. Each setting is a process; settings
+take turns, or run side by side (`--side-by-side`). A ratio is the median of all turns; beside it, what single turns
+gave. `scale` shrinks rows and keys."""
 
 CHANNEL = """\
 One question about a driver's status, with a connection of its own, and both ends in one process: {plain:.2f} ms of CPU
@@ -147,21 +150,29 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.encryption", description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of rows and keys (default: 1)")
     parser.add_argument("--turns", type=int, default=TURNS, help=f"of each setting (default: {TURNS})")
+    parser.add_argument("--only", action="append", choices=[RPC, CTR, ALL], help="these settings, beside none at all")
+    parser.add_argument(
+        "--side-by-side", action="store_true", help="all settings at the same time, not in turns"
+    )
+    parser.add_argument("--page", action="store_true", help="write the page whatever the scale")
     parser.add_argument("--setting", choices=[PLAIN, RPC, CTR, ALL], help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.setting:
         print(json.dumps(measure(given.setting, given.scale)))
         return
-    found: dict[str, list[list[Sample]]] = {PLAIN: [], RPC: [], CTR: [], ALL: []}
+    found: dict[str, list[list[Sample]]] = {name: [] for name in (PLAIN, *(given.only or (RPC, CTR, ALL)))}
     for turn in range(given.turns):
-        for name, turns in found.items():
-            turns.append(in_a_process(name, given.scale))
-            print(f"turn {turn + 1}: {name}: {turns[-1]}", file=sys.stderr, flush=True)
+        # On a machine that others use, too, what runs at the same time meets the same of them.
+        with ThreadPoolExecutor(len(found) if given.side_by_side else 1) as pool:
+            for name, samples in zip(found, pool.map(partial(in_a_process, scale=given.scale), found), strict=True):
+                found[name].append(samples)
+                print(f"turn {turn + 1}: {name}: {samples}", file=sys.stderr, flush=True)
     control = control_channel(QUESTIONS)
-    facts = conditions(turns=given.turns)
+    how = "side by side" if given.side_by_side else "in turns"
+    facts = conditions(turns=given.turns, scale=given.scale, settings=how)
     write_json("encryption", {"conditions": facts, "turns": found, "control": control})
     text = page(found, control, facts)
-    print(write_page("encryption", text) if given.scale == 1.0 else text)
+    print(write_page("encryption", text) if given.scale == 1.0 or given.page else text)
 
 
 if __name__ == "__main__":

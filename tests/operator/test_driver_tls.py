@@ -5,6 +5,7 @@ import http.client
 import json
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from kubernetes.client import Configuration
+from kubernetes.stream.ws_client import PortForward
 from prometheus_client import CollectorRegistry, Counter
 
 from epochal.control.driver_channel import NegotiatedDriver
@@ -28,8 +31,11 @@ from epochal.protocol.control import (
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.runtime.http.control_server import ControlServer
 from epochal.runtime.http.server_tls import server_context
+from epochal_operator.kubernetes import driver_forward
+from epochal_operator.kubernetes.driver_forward import ForwardedDriver
 from epochal_operator.kubernetes.driver_keys import BadKeysError, DriverKeys, new_keys
 from epochal_operator.kubernetes.manifests.resources import keys_secret
+from epochal_operator.names import CONTROL_PORT
 from tests.operator.test_resources import SPEC
 
 HOST = "revenue-driver-7.shop"
@@ -161,6 +167,48 @@ def test_whoever_pretends_that_a_driver_cannot_do_tls_learns_nothing_that_it_tak
         driver.server.stop()
         with pytest.raises(DriverUnreachable):
             asked.status()
+
+
+def carry(one: socket.socket, other: socket.socket) -> None:
+    with suppress(OSError):
+        while data := one.recv(4096):
+            other.sendall(data)
+    for end in (one, other):
+        end.close()
+
+
+class Forwarded:
+    """As the client library forwards a port: a pair of sockets, of which a thread carries one's bytes to the pod."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.split(":")
+        self.port = PortForward._Port(0, CONTROL_PORT)  # type: ignore[attr-defined]
+        self._driver = socket.create_connection((host, int(port)))
+        for one, other in ((self.port.python, self._driver), (self._driver, self.port.python)):
+            threading.Thread(target=carry, args=(one, other), daemon=True).start()
+
+    def socket(self, number: int) -> socket.socket:
+        assert number == CONTROL_PORT
+        return self.port.socket  # type: ignore[no-any-return]
+
+
+def test_a_driver_is_asked_over_tls_through_the_api_server_too(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(ask: object, pod: str, namespace: str, *, ports: str) -> Forwarded:
+        assert (pod, namespace, ports) == ("revenue-driver-7", "shop", str(CONTROL_PORT))
+        return Forwarded(driver.address)
+
+    monkeypatch.setattr(driver_forward, "portforward", forward)
+    where = {"namespace": "shop", "pod": "revenue-driver-7", "timeout": 2.0}
+
+    def forwarded(keys: DriverKeys) -> DriverClient:
+        plain = ForwardedDriver(Configuration(), token=keys.plain_token, **where)  # type: ignore[arg-type]
+        trust = Trust.of(keys.authority, HOST)
+        secured = ForwardedDriver(Configuration(), token=keys.token, trust=trust, **where)  # type: ignore[arg-type]
+        return NegotiatedDriver(secured, plain)
+
+    assert forwarded(driver.keys).status().generation == 7
+    with pytest.raises(DriverUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
+        forwarded(DriverKeys.of(keys_secret(SPEC, CONFIG_MAP, "keys", new_keys(HOST)))).status()
 
 
 def test_a_handshake_that_comes_byte_by_byte_holds_no_thread(driver: Driver) -> None:

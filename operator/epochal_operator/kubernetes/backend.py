@@ -1,6 +1,7 @@
 """A job on a cluster: its driver is a pod, its cleanup a Job, its record is in its status."""
 
 import logging
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -237,7 +238,7 @@ class KubernetesBackend:
             return None
         name = pod_state.keys_of(pod)
         keys = self.belongings.keys(self.spec, name) if name else None
-        if keys is None:
+        if keys is None or (self.cluster.require_tls and not keys.authority):
             return None
         key = (str(pod["metadata"]["uid"]), keys)
         if self._client is None or self._client[0] != key:
@@ -251,7 +252,11 @@ class KubernetesBackend:
         if not keys.authority:
             return plain
         host = driver_host(self.spec.namespace, self.spec.name, pod_state.generation_of(pod))
-        secured = self._reached(pod, keys.token, Trust.of(keys.authority, host))
+        try:
+            trust = Trust.of(keys.authority, host)
+        except (ssl.SSLError, ValueError) as error:
+            raise BadKeysError(f"Secret {pod_state.keys_of(pod)} holds no certificate: delete it") from error
+        secured = self._reached(pod, keys.token, trust)
         return secured if self.cluster.require_tls else NegotiatedDriver(secured, plain)
 
     def _reached(self, pod: JsonObject, token: str, trust: Trust | None) -> DriverClient:
