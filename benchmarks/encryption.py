@@ -151,9 +151,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of rows and keys (default: 1)")
     parser.add_argument("--turns", type=int, default=TURNS, help=f"of each setting (default: {TURNS})")
     parser.add_argument("--only", action="append", choices=[RPC, CTR, ALL], help="these settings, beside none at all")
-    parser.add_argument(
-        "--side-by-side", action="store_true", help="all settings at the same time, not in turns"
-    )
+    parser.add_argument("--side-by-side", action="store_true", help="all settings at the same time, not in turns")
     parser.add_argument("--page", action="store_true", help="write the page whatever the scale")
     parser.add_argument("--setting", choices=[PLAIN, RPC, CTR, ALL], help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)

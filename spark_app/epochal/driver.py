@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 
 import epochal
 from epochal.api.pipeline import Pipeline
+from epochal.control.jars import PACKAGES
 from epochal.control.last_words import how_the_jvm_ended, write_cause
 from epochal.protocol.control import (
     EXIT_FAILED,
@@ -290,7 +291,7 @@ def describe(pipeline: Pipeline, config: PipelineConfig) -> None:
         if missing := _NO_SOURCE.search(str(error)):
             raise PipelineError(
                 f"Spark does not know the source {missing[1]!r}: its package must be in sparkConf, such as "
-                f"spark.jars.packages: {_PACKAGES.get(missing[1].lower(), 'group:artifact:version')} "
+                f"spark.jars.packages: {PACKAGES.get(missing[1].lower(), 'group:artifact:version')} "
                 "(docs/connectors.md)"
             ) from error
         where = _users_line(error)
@@ -299,11 +300,6 @@ def describe(pipeline: Pipeline, config: PipelineConfig) -> None:
 
 
 _NO_SOURCE = re.compile(r"Failed to find (?:the )?data source: (\w+)")
-_PACKAGES = {
-    "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    "delta": "io.delta:delta-spark_4.2_2.13:4.4.0",
-    "avro": "org.apache.spark:spark-avro_2.13:4.1.1",
-}
 _LIBRARIES = tuple(str(Path(module.__file__ or "").parent) + os.sep for module in (pyspark, JAVA_BRIDGE, epochal))
 
 

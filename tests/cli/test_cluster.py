@@ -65,7 +65,8 @@ def test_get_lists_jobs_as_kubectl_does(world: World) -> None:
     assert "4.1 kB" in ok("get", "clicks", "-o", "wide")
     assert json.loads(ok("get", "clicks", "-o", "json"))["metadata"]["name"] == "clicks"
     assert yaml.safe_load(ok("get", "-o", "yaml"))["items"][0]["status"]["epoch"] == 7
-    assert "There is no StreamingJob in namespace empty" in ok("get", "-n", "empty")
+    empty = CliRunner().invoke(commands, ["get", "-n", "empty"])
+    assert empty.output == "There is no StreamingJob in namespace empty\n"
     assert "shop" in ok("get", "-A")
 
 
@@ -206,7 +207,7 @@ PLANTED = {
 
 def plant(world: World) -> None:
     """Secrets where people put them, and in what programs say."""
-    spec = {
+    spec: dict[str, Any] = {
         "env": [{"name": "DB_PASSWORD", "value": PLANTED["env"]}, {"name": "REGION", "value": "eu-central-1"}],
         "sparkConf": {"spark.hadoop.fs.s3a.secret.key": PLANTED["spark"]},
         "pipeline": {
@@ -266,7 +267,7 @@ def test_kubectl_finds_it_as_a_plugin_and_completes_names(world: World) -> None:
     complete = Path(sys.executable).with_name("kubectl_complete-epochal")
     answer = subprocess.run([complete, "desc"], capture_output=True, text=True, check=True).stdout.splitlines()
     assert (answer[0].split("\t")[0], answer[-1]) == ("describe", ":4")
-    command = [complete, "describe", "-n", "shop", "cl"]
+    command = [str(complete), "describe", "-n", "shop", "cl"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert answer == ["clicks", ":4"]
     assert "_EPOCHAL_COMPLETE" in ok("completion", "zsh")

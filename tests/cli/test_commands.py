@@ -192,7 +192,7 @@ def test_cleanup_deletes_and_refuses(store: str) -> None:
     ("uri", "said"),
     [
         ("file:///no/such/directory", "no such directory"),
-        ("ftp://x/y", "no store that Epochal knows"),
+        ("ftp://x/y", "is not a supported store"),
         ("s3://user:pw@bucket/x", "password"),
     ],
 )
@@ -201,6 +201,7 @@ def test_wrong_stores(uri: str, said: str) -> None:
 
 
 def test_validate(manifest: Path) -> None:
+    (manifest.parent / "none.py").write_text("def build(p): ...")
     assert "default/numbers is valid" in ok("validate", str(manifest))
 
 
@@ -208,10 +209,10 @@ def test_validate(manifest: Path) -> None:
     ("text", "said"),
     [
         ("", "it holds nothing"),
-        ("a: [", "is no YAML"),
+        ("a: [", "is not valid YAML"),
         ("- 1", "must be a mapping"),
         ("kind: Pod", "it holds Pod"),
-        ("\x00", "is no YAML"),
+        ("\x00", "is not valid YAML"),
     ],
 )
 def test_wrong_files(tmp_path: Path, text: str, said: str) -> None:
@@ -231,7 +232,7 @@ def test_missing_files_and_mistaken_options(tmp_path: Path, manifest: Path) -> N
     document["spec"]["pipeline"] = {"configMap": {"name": "program"}}
     manifest.write_text(yaml.safe_dump(document))
     assert "needs ConfigMap program in the same file" in refused("validate", str(manifest))
-    config_map = {"kind": "ConfigMap", "metadata": {"name": "program"}, "data": {"pipeline.py": "x = 1"}}
+    config_map = {"kind": "ConfigMap", "metadata": {"name": "program"}, "data": {"pipeline.py": "def build(p): ..."}}
     manifest.write_text(yaml.safe_dump_all([config_map, document]))
     assert "valid" in ok("validate", str(manifest))
 
@@ -239,4 +240,4 @@ def test_missing_files_and_mistaken_options(tmp_path: Path, manifest: Path) -> N
 def test_status_of_a_job_that_never_ran(store: str, manifest: Path) -> None:
     assert "has not been run here yet" in ok("status", str(manifest))
     assert "has ended here yet" in refused("timeline", str(manifest))
-    assert "needs a job's manifest file" in refused("status", store)
+    assert "a store does not tell" in refused("status", store)

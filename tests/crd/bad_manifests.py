@@ -104,7 +104,8 @@ def offline_answer(case: Case) -> str | None:
         try:
             load_job(path)
         except UserError as error:
-            return _settled(str(error).replace(str(path), "job.yaml"))
+            # The lines are those of a file that YAML's own writer made: they say nothing here.
+            return _settled(re.sub(r"(?m)^  line \d+: ", "  ", str(error)).replace(str(path), "job.yaml"))
     return None
 
 

@@ -152,6 +152,7 @@ def test_columns(server: Server, job: dict[str, Any]) -> None:
     last = {"epoch": 7, "finished": moment, "duration": "1.3s", "bytes": 4096}
     ready = {"type": "Ready", "status": "True", "reason": "Running", "message": "", "lastTransitionTime": moment}
     status = {"phase": "Running", "epoch": 7, "generation": 2, "lastCheckpoint": last, "conditions": [ready]}
+    status |= {"lag": "2.5s", "rowsPerSecond": 1200, "restarts": {"total": 3}}
     patched(server, {"status": status}, "/status")
     table = server.table()
     cells = dict(zip([column["name"] for column in table["columnDefinitions"]], table["rows"][0]["cells"], strict=True))
@@ -162,6 +163,9 @@ def test_columns(server: Server, job: dict[str, Any]) -> None:
         "Ready": "True",
         "Phase": "Running",
         "Epoch": 7,
+        "Lag": "2.5s",
+        "Rows/s": 1200,
+        "Restarts": 3,
         "Generation": 2,
         "Size": 4096,
         "Duration": "1.3s",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -182,14 +183,16 @@ class Forwarded:
 
     def __init__(self, address: str) -> None:
         host, port = address.split(":")
-        self.port = PortForward._Port(0, CONTROL_PORT)  # type: ignore[attr-defined]
+        port: Any = PortForward._Port
+        self.port = port(0, CONTROL_PORT)
         self._driver = socket.create_connection((host, int(port)))
         for one, other in ((self.port.python, self._driver), (self._driver, self.port.python)):
             threading.Thread(target=carry, args=(one, other), daemon=True).start()
 
     def socket(self, number: int) -> socket.socket:
         assert number == CONTROL_PORT
-        return self.port.socket  # type: ignore[no-any-return]
+        inner: socket.socket = self.port.socket
+        return inner
 
 
 def test_a_driver_is_asked_over_tls_through_the_api_server_too(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

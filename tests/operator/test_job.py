@@ -43,7 +43,7 @@ def test_defaults_are_the_schemas() -> None:
     assert (job.namespace, job.name, job.state) == ("default", "words", DesiredState.RUNNING)
     assert job.checkpoint.interval == 10
     assert job.checkpoint.timeout == 600
-    assert (job.checkpoint.keep, job.checkpoint.every) == (4, 2)
+    assert (job.checkpoint.keep, job.checkpoint.every) == (4, 20)
     assert job.restart_policy == RestartPolicy()
     assert job.restart_policy.max_restarts is None
     assert job.pipeline.config().module == "jobs.words:build"
@@ -68,7 +68,7 @@ def test_everything_that_is_given_arrives() -> None:
     )
     assert job.state is DesiredState.SUSPENDED
     assert (job.checkpoint.interval, job.checkpoint.min_pause) == (90, 0.5)
-    assert (job.checkpoint.keep, job.checkpoint.every) == (9, 2)
+    assert (job.checkpoint.keep, job.checkpoint.every) == (9, 20)
     assert job.storage is not None
     assert (job.storage.config.endpoint, job.storage.credentials_secret) == ("http://h:1", "keys")
     assert job.restore.wish == "epoch:7"
@@ -174,7 +174,7 @@ def test_columns_and_subresources() -> None:
     version = load_crd()["spec"]["versions"][0]
     columns = [(column["name"], column.get("priority", 0)) for column in version["additionalPrinterColumns"]]
     shown = [name for name, priority in columns if not priority]
-    assert shown == ["Ready", "Phase", "Epoch", "Last checkpoint", "Age"]
+    assert shown == ["Ready", "Phase", "Epoch", "Last checkpoint", "Lag", "Rows/s", "Restarts", "Age"]
     assert set(version["subresources"]) == {"status", "scale"}
 
 

@@ -1,4 +1,4 @@
-"""Commands that look at a job: ``status``, ``checkpoints``, ``timeline``, ``validate``, ``savepoint``."""
+"""Commands that look at a job: ``status``, ``checkpoints``, ``timeline``, ``savepoint``."""
 
 import itertools
 import time
@@ -14,14 +14,12 @@ from epochal.cli.epochs import EpochRow, chosen, rows
 from epochal.cli.errors import UserError
 from epochal.cli.jobs import why
 from epochal.cli.local import JobDirectory
-from epochal.cli.manifests import load_job
 from epochal.cli.output import age, console, filled_table, format_option, moment, plain_table, print_data
 from epochal.cli.processes import Alive, DetachedProcess
 from epochal.cli.targets import Target, target_options
 from epochal.cli.timeline import write_timeline
 from epochal.cli.view import report_line, size, source_line
 from epochal.control.driver_client import DriverClient, DriverError, DriverUnreachable
-from epochal.control.job import JobSpec
 from epochal.protocol.control import CheckpointReport
 from epochal.protocol.errors import DocumentError, NewerDocumentError
 from epochal.protocol.resolve import read_savepoint
@@ -196,21 +194,6 @@ def timeline(target: Target, output: Path, last: int) -> None:
         raise UserError(f"no checkpoint of this job has ended{here} yet: run it first")
     write_timeline(reports, output, title=f"Checkpoints of {target.paths.prefix.rstrip('/')}")
     click.echo(f"{output}: {len(reports)} checkpoints")
-
-
-@click.command()
-@click.argument("manifest", type=click.Path(path_type=Path))
-def validate(manifest: Path) -> None:
-    """Validate MANIFEST with the rules of a cluster, without one.
-
-    Unknown fields, which a cluster drops silently, are errors here. SQL pipelines are planned as well; errors show
-    their line and column.
-    """
-    job = load_job(manifest)
-    if job.is_sql:
-        job.plan()
-    spec: JobSpec = job.spec
-    click.echo(f"{manifest}: {spec.namespace}/{spec.name} is valid")
 
 
 @click.group()

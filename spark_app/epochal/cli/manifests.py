@@ -1,6 +1,8 @@
 """Reading a job's manifest file for a local run: what a cluster would look up elsewhere is found on this machine."""
 
-from collections.abc import Mapping, Sequence
+import difflib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from epochal.cli.errors import UserError
+from epochal.cli.program import module_file, read_program, sql_parameters
+from epochal.cli.yaml_lines import Document, read_documents
 from epochal.control.job import JobSpec, parse_job
 from epochal.control.schema import KIND, ManifestError
+from epochal.control.spellings import kind_hint
 from epochal.protocol.control import PipelineConfig, StorageConfig
 
 if TYPE_CHECKING:
@@ -24,6 +29,7 @@ class LocalJob:
 
     spec: JobSpec
     path: Path
+    document: Document
     program: str | None = None
 
     @property
@@ -37,20 +43,41 @@ class LocalJob:
         from epochal.runtime.errors import PipelineError
         from epochal.sql.script import plan_text
 
-        pipeline = self.spec.pipeline
-        text = self.program if self.program is not None else pipeline.sql
-        where = str(self.path)
-        if text is None:
-            target = self._file()
-            where = str(target)
-            try:
-                text = target.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise UserError(f"{target} cannot be read: {error}") from error
+        where, text = self.source()
         try:
-            return plan_text(text, pipeline.parameters)
+            return plan_text(text, self.spec.pipeline.parameters)
         except PipelineError as error:
             raise UserError(f"{where}: the SQL cannot be run: {error}") from error
+
+    def source(self) -> tuple[Path, str]:
+        """The program's text, and the file that it is in: a file of its own, a ConfigMap or the manifest itself."""
+        pipeline = self.spec.pipeline
+        text = self.program if self.program is not None else pipeline.sql
+        if text is not None:
+            return self.path, text
+        target = self._file()
+        try:
+            return target, target.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{target} cannot be read: {error}") from error
+
+    def known_parameters(self, own: Mapping[str, str]) -> set[str] | None:
+        """The manifest's parameters and those that the program asks for; None if that cannot be read off it."""
+        if self.spec.pipeline.module is not None:
+            name = self.spec.pipeline.module.split(":")[0]
+            file = module_file(name, [str(Path.cwd()), *sys.path])
+            if file is None:
+                return set(own)
+            text = file.read_text(encoding="utf-8")
+        else:
+            text = self.source()[1]
+        if self.is_sql:
+            return {*own, *sql_parameters(text)}
+        try:
+            program = read_program(text)
+        except (SyntaxError, ValueError):
+            return None  # said by what runs it
+        return None if program.any_parameter else {*own, *program.named}
 
     def storage(self, state_dir: Path) -> StorageConfig:
         if self.spec.storage is not None:
@@ -76,47 +103,74 @@ class LocalJob:
         return target
 
 
+class InvalidManifestError(UserError):
+    """Everything that the rules of a cluster say against a manifest, each with its line."""
+
+    def __init__(self, path: Path, problems: Sequence[str], document: Document) -> None:
+        super().__init__(f"{path} is not valid:" + "".join(f"\n  {problem}" for problem in problems))
+        self.problems, self.document = tuple(problems), document
+
+
 def load_job(path: Path, parameters: Sequence[str] = ()) -> LocalJob:
     """The one StreamingJob in a manifest file. ``parameters`` are ``key=value`` and win over the file's."""
-    documents = _documents(path)
-    jobs = [document for document in documents if document.get("kind") == KIND]
-    if len(jobs) != 1:
-        found = ", ".join(str(document.get("kind")) for document in documents) or "nothing"
-        raise UserError(f"{path}: exactly one {KIND} is needed in the file; it holds {found}")
+    job = _job(path)
     try:
-        spec = parse_job(jobs[0])
+        spec = parse_job(job.document.value)
     except ManifestError as error:
-        problems = "".join(f"\n  {problem}" for problem in error.problems)
-        raise UserError(f"{path} is not valid:{problems}") from error
+        raise InvalidManifestError(path, with_lines(error.problems, job.document), job.document) from error
     given = dict(_pair(parameter) for parameter in parameters)
     pipeline = replace(spec.pipeline, parameters={**spec.pipeline.parameters, **given})
-    job = LocalJob(spec=replace(spec, pipeline=pipeline), path=path, program=_program(spec, documents, path))
-    _check_local(job)
-    return job
+    program = _program(spec, [document.value for document in job.documents], path)
+    found = LocalJob(spec=replace(spec, pipeline=pipeline), path=path, program=program, document=job.document)
+    _check_local(found)
+    check_given(found, spec.pipeline.parameters, given)
+    return found
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that is set twice, as a cluster does: YAML itself forbids it, and PyYAML takes the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is set twice", key.start_mark)
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
-        return super().construct_mapping(node, deep)
+def with_lines(problems: Iterable[str], document: Document) -> list[str]:
+    """Problems that begin with a path, each with the line that it stands in; in the order of the file."""
+    found = sorted((document.line_of(problem.split(":", 1)[0]), problem) for problem in problems)
+    return [f"line {line}: {problem}" for line, problem in found]
 
 
-def _documents(path: Path) -> list[Mapping[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Read:
+    document: Document
+    documents: list[Document]
+
+
+def _job(path: Path) -> _Read:
+    documents = _documents(path)
+    jobs = [document for document in documents if document.value.get("kind") == KIND]
+    if len(jobs) == 1:
+        return _Read(jobs[0], documents)
+    found = ", ".join(str(document.value.get("kind")) for document in documents) or "nothing"
+    hints = filter(None, (kind_hint(str(document.value.get("kind"))) for document in documents))
+    more = "".join(f"; {hint}" for hint in hints)
+    raise UserError(f"{path}: exactly one {KIND} is needed in the file; it holds {found}{more}")
+
+
+def check_given(job: LocalJob, own: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """A parameter that nobody reads is a wish that nobody hears."""
+    for name in given:
+        known = job.known_parameters(own)
+        if known is not None and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(known)) or 'none'}"
+            raise UserError(f"--set {name}: the pipeline has no such parameter: {hint}")
+
+
+def _documents(path: Path) -> list[Document]:
     try:
-        documents = list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=_StrictLoader))
+        documents = read_documents(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
-    documents = [document for document in documents if document is not None]
-    if not all(isinstance(document, dict) for document in documents):
-        raise UserError(f"{path} contains a document that is not a manifest: each document must be a mapping")
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        said = " ".join(str(error).replace('"<unicode string>", ', "").split())
+        raise UserError(f"{path} is not valid YAML: {said}") from error
+    for document in documents:
+        if not isinstance(document.value, dict):
+            raise UserError(f"{path}:{document.line}: this is not a manifest: each document must be a mapping")
     return documents
 
 
@@ -147,7 +201,8 @@ def _program(spec: JobSpec, documents: Sequence[Mapping[str, Any]], path: Path) 
 def _check_local(job: LocalJob) -> None:
     for number, item in enumerate(job.spec.env):
         if "value" not in item:
+            place = f"spec.env[{number}]"
             raise UserError(
-                f"{job.path}: spec.env[{number}]: a local run cannot look up valueFrom: "
+                f"{job.path}: line {job.document.line_of(place)}: {place}: a local run cannot look up valueFrom: "
                 f"give {item['name']} a value, or set it in the environment and remove it here"
             )

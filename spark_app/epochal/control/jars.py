@@ -33,3 +33,18 @@ def jar_problems(conf: Mapping[str, str]) -> Iterator[str]:
         if name in seen and seen[name] != version:
             yield f"spark.jars.packages: {name} is named twice, with versions {seen[name]} and {version}"
         seen[name] = version
+
+
+PACKAGES = {
+    "kafka": f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{SPARK}.0",
+    "delta": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "avro": "org.apache.spark:spark-avro_2.13:4.1.1",
+}
+"""What brings the sources that Spark does not have by itself."""
+
+
+def jars_of_format(name: str, conf: Mapping[str, str]) -> str:
+    """The package that a source of this format needs and the settings do not bring; empty if there is nothing to do."""
+    if name not in PACKAGES or conf.get("spark.jars"):
+        return ""
+    return "" if name in conf.get("spark.jars.packages", "") else PACKAGES[name]

@@ -8,6 +8,7 @@ from typing import Any
 
 from epochal.control.durations import parse_duration
 from epochal.control.schema import API_VERSION, KIND, ManifestError, validated
+from epochal.control.spellings import kind_hint
 from epochal.protocol.control import PipelineConfig, StorageConfig
 from epochal.protocol.decision import CheckpointSpec, Seconds
 from epochal.protocol.epochs import Epoch
@@ -151,7 +152,8 @@ def parse_job(manifest: Mapping[str, Any]) -> JobSpec:
     """A StreamingJob from its manifest; :class:`ManifestError` says everything that is wrong with it."""
     if manifest.get("kind") != KIND or manifest.get("apiVersion") != API_VERSION:
         found = f"{manifest.get('apiVersion')} {manifest.get('kind')}"
-        raise ManifestError([f"manifest: an {API_VERSION} {KIND} is needed, not {found}"])
+        hint = kind_hint(str(manifest.get("kind")))
+        raise ManifestError([f"manifest: an {API_VERSION} {KIND} is needed, not {found}{': ' if hint else ''}{hint}"])
     filled = validated(manifest)
     metadata = filled.get("metadata") or {}
     spec = filled["spec"]

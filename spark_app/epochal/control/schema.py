@@ -4,7 +4,6 @@ A cluster drops fields that it does not know, unless it is asked to be strict. H
 field is a wish that nobody heard.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from functools import cache
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import yaml
+
+from epochal.control.spellings import duration_hint, field_hint, setting_hint, uri_hint, value_hint
 
 if TYPE_CHECKING:
     from cel import Program
@@ -114,9 +115,8 @@ def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
         known = METADATA if path == "metadata" else tuple(schema["properties"])
         for name, item in value.items():
             if name not in known:
-                close = difflib.get_close_matches(str(name), known, n=1)
-                hint = f": did you mean {close[0]}?" if close else f": known are {', '.join(known)}"
-                yield f"{_join(path, name)}: unknown field{hint}"
+                hint = field_hint(str(name), known) or f"known are {', '.join(known)}"
+                yield f"{_join(path, name)}: unknown field: {hint}"
             elif name in schema["properties"]:
                 yield from unknown_fields(schema["properties"][name], item, _join(path, name))
     elif isinstance(value, list) and "items" in schema:
@@ -180,7 +180,10 @@ def _in_words(error: jsonschema.ValidationError) -> str:
         case "maxLength":
             return f"is too long: at most {error.validator_value} characters"
         case "enum":
-            return f"{error.instance!r} is none of {', '.join(map(str, error.schema['enum']))}"
+            hint = value_hint(error.instance, error.schema["enum"])
+            return (
+                f"{error.instance!r} is none of {', '.join(map(str, error.schema['enum']))}{': ' if hint else ''}{hint}"
+            )
         case "type":
             hint = ': put it in quotes ("…")' if error.validator_value == "string" and _scalar(error.instance) else ""
             return f"{error.instance!r} is no {error.validator_value}{hint}"
@@ -200,7 +203,8 @@ def broken_rules(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
     for rule in schema.get("x-kubernetes-validations", ()):
         if "oldSelf" not in rule["rule"] and not _program(rule["rule"]).execute({"self": value}):
             where = f"{path}{rule.get('fieldPath', '')}".removeprefix(".")
-            yield f"{where}: {_shown(value)}{rule['message']}"
+            hint = _hint(rule["message"], value)
+            yield f"{where}: {_shown(value)}{rule['message']}{'. Here: ' if hint else ''}{hint}"
     if isinstance(value, dict):
         for name, item in value.items():
             below = schema.get("properties", {}).get(name) or schema.get("additionalProperties")
@@ -217,6 +221,16 @@ def _program(rule: str) -> "Program":
     import cel
 
     return cel.compile(rule)
+
+
+def _hint(message: str, value: Any) -> str:
+    """What the value would be here, where another system's spelling is recognised."""
+    if isinstance(value, str):
+        return duration_hint(value) if "duration" in message else uri_hint(value) if "://" in message else ""
+    if isinstance(value, dict) and "'spark.'" in message:
+        hints = (setting_hint(name) for name in value if not str(name).startswith("spark."))
+        return next(filter(None, hints), "")
+    return ""
 
 
 def _shown(value: Any) -> str:

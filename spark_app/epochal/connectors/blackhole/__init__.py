@@ -1,23 +1,9 @@
 """Drops all rows: to measure a pipeline without its sink, or to see whether a query can run."""
 
-from pyspark.sql import DataFrame
-
+from epochal.connectors.blackhole.sink import BlackholeSink
 from epochal.connectors.connector import EXACTLY_ONCE, Connector, Promise, TakingBack, Writes
 from epochal.connectors.declared_table import DeclaredTable
 from epochal.connectors.stream_end import StreamEnd
-from epochal.runtime.dataflow.operator import OperatorContext
-from epochal.runtime.dataflow.two_phase_sink import SinkOperator
-
-
-class BlackholeSink(SinkOperator):
-    needs_frame = False
-    can_take_back = True
-
-    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
-        """Rows are counted by the runtime, and that is all."""
-
-    def take_back(self, after: int, ctx: OperatorContext) -> int:
-        return 0
 
 
 def _write(stream: "Blackhole", name: str, table: DeclaredTable) -> None:
