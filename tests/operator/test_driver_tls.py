@@ -183,8 +183,8 @@ class Forwarded:
 
     def __init__(self, address: str) -> None:
         host, port = address.split(":")
-        port: Any = PortForward._Port
-        self.port = port(0, CONTROL_PORT)
+        kind: Any = PortForward._Port
+        self.port = kind(0, CONTROL_PORT)
         self._driver = socket.create_connection((host, int(port)))
         for one, other in ((self.port.python, self._driver), (self._driver, self.port.python)):
             threading.Thread(target=carry, args=(one, other), daemon=True).start()
