@@ -9,7 +9,7 @@ from typing import Any
 import kubernetes
 
 from cluster.control_plane import ControlPlane
-from epochal.cli.cluster.client import Cluster, ClusterError, JsonObject, NotFoundError, path
+from epochal.cli.cluster.client import ClusterError, JsonObject, KubeContext, MissingObjectError, path
 from epochal.cli.doctor.cluster_checks import DRIVER_RIGHTS, RIGHTS
 from epochal.control.labels import PLURAL
 from epochal.control.schema import load_crd
@@ -29,7 +29,7 @@ class World:
     def __init__(self, plane: ControlPlane) -> None:
         self.kubeconfig: Path = plane.kubeconfig
         client = kubernetes.config.new_client_from_config(str(plane.kubeconfig))  # type: ignore[no-untyped-call]
-        self.cluster = Cluster(client, "shop", "")
+        self.cluster = KubeContext(client, "shop", "")
         self._namespaces: set[str] = set()
 
     def put(self, where: str, body: Mapping[str, Any]) -> JsonObject:
@@ -79,7 +79,7 @@ class World:
         for _ in range(400):
             try:
                 self.cluster.json("GET", where)
-            except NotFoundError:
+            except MissingObjectError:
                 return
             time.sleep(0.05)
         raise AssertionError("the CRD does not go")

@@ -16,7 +16,7 @@ _IN_THE_IMAGE = ("pyspark", "epochal", "py4j")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProgramFault:
     line: int
     message: str
 
@@ -148,29 +148,33 @@ def program_problems(
     conf: Mapping[str, str],
     directory: Path,
     has_image: bool,
-) -> Iterator[Problem]:
+) -> Iterator[ProgramFault]:
     """Everything that is wrong with a Python program, by line. What an image brings, modules and jars, is not looked
     for here."""
     try:
         program = read_program(text)
     except (SyntaxError, ValueError) as error:
         line = error.lineno or 1 if isinstance(error, SyntaxError) else 1
-        yield Problem(line, f"it is no Python: {error.msg if isinstance(error, SyntaxError) else error}")
+        yield ProgramFault(line, f"it is no Python: {error.msg if isinstance(error, SyntaxError) else error}")
         return
     if function not in program.functions and not program.any_function:
         there = ", ".join(sorted(program.functions)) or "nothing"
-        yield Problem(1, f"there is no function {function!r} in it, only {there}: set spec.pipeline.function")
+        yield ProgramFault(1, f"there is no function {function!r} in it, only {there}: set spec.pipeline.function")
     if not has_image:
         for name, line in program.imports.items():
             if not _can_be_imported(name, directory):
-                yield Problem(line, f"there is no module {name!r}: pip install it, or put {name}.py beside the program")
+                yield ProgramFault(
+                    line, f"there is no module {name!r}: pip install it, or put {name}.py beside the program"
+                )
         for kind, line in program.formats.items():
             package = jars_of_format(kind, conf)
             if package:
-                yield Problem(line, f"format {kind!r} needs a jar: set spec.sparkConf spark.jars.packages: {package}")
+                yield ProgramFault(
+                    line, f"format {kind!r} needs a jar: set spec.sparkConf spark.jars.packages: {package}"
+                )
     for name, line in program.required.items():
         if name not in parameters:
-            yield Problem(line, f"parameter {name!r} is not set: add it to spec.pipeline.parameters")
+            yield ProgramFault(line, f"parameter {name!r} is not set: add it to spec.pipeline.parameters")
 
 
 def _can_be_imported(name: str, directory: Path) -> bool:

@@ -16,10 +16,10 @@ from typing import Any
 import click
 import yaml
 
-from epochal.cli.cluster.client import Cluster, ClusterError, JsonObject, path
+from epochal.cli.cluster.client import ClusterError, JsonObject, KubeContext, path
 from epochal.cli.cluster.jobs import ClusterJob
 from epochal.cli.doctor.command import examine
-from epochal.cli.doctor.seen import CRD, OPERATOR, Seen
+from epochal.cli.doctor.seen import CRD, OPERATOR, ClusterFacts
 from epochal.cli.errors import UserError
 from epochal.cli.files import last_lines
 from epochal.cli.local import JobDirectory
@@ -138,7 +138,7 @@ def _secret_names(value: Any) -> Iterator[str]:
             yield from _secret_names(item)
 
 
-def _logs(put: Callable[[str, Callable[[], Any]], Any], cluster: Cluster, pod: JsonObject, tail: int) -> None:
+def _logs(put: Callable[[str, Callable[[], Any]], Any], cluster: KubeContext, pod: JsonObject, tail: int) -> None:
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     for container in pod["spec"]["containers"]:
         query = {"container": container["name"], "tailLines": str(tail)}
@@ -147,7 +147,7 @@ def _logs(put: Callable[[str, Callable[[], Any]], Any], cluster: Cluster, pod: J
         put(f"logs/{name}-{container['name']}.log", ask)
 
 
-def _text(cluster: Cluster, where: str, query: Mapping[str, str]) -> str:
+def _text(cluster: KubeContext, where: str, query: Mapping[str, str]) -> str:
     return "".join(line.decode("utf-8", "replace") + "\n" for line in cluster.lines(where, query))
 
 
@@ -163,7 +163,7 @@ def _message(body: Mapping[str, Any]) -> str:
     return str((body.get("status") or {}).get("message") or "")
 
 
-def _operator(put: Callable[[str, Callable[[], Any]], Any], cluster: Cluster, tail: int) -> None:
+def _operator(put: Callable[[str, Callable[[], Any]], Any], cluster: KubeContext, tail: int) -> None:
     put("crd.yaml", lambda: cluster.get("customresourcedefinitions", None, CRD))
     put("operator.yaml", lambda: cluster.list("deployments", None, labelSelector=OPERATOR))
     for pod in put("operator-pods.yaml", lambda: cluster.list("pods", None, labelSelector=OPERATOR)) or []:
@@ -172,7 +172,7 @@ def _operator(put: Callable[[str, Callable[[], Any]], Any], cluster: Cluster, ta
 
 
 def _findings(job: ClusterJob) -> list[dict[str, str]]:
-    seen = Seen(job.cluster, [job.namespace], job.name)
+    seen = ClusterFacts(job.cluster, [job.namespace], job.name)
     return [
         {"name": one.name, "level": str(one.level), "about": one.about, "message": one.message} for one in examine(seen)
     ]

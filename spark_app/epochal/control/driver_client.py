@@ -19,7 +19,7 @@ from epochal.protocol.control import (
     CheckpointRequest,
     DriverPhase,
     DriverStatus,
-    Health,
+    HealthReport,
     Refusal,
 )
 from epochal.protocol.epochs import Epoch, Generation
@@ -116,7 +116,7 @@ class DriverClient:
     def offers_tls(self) -> bool:
         """Whether it answers questions about its job over TLS only. Asked without the token."""
         status, data = self.request("GET", "/healthz", token=False)
-        return self._checked(status, data, Health, HTTPStatus.OK).tls
+        return self._checked(status, data, HealthReport, HTTPStatus.OK).tls
 
     def _report(self, method: str, epoch: Epoch) -> CheckpointReport | None:
         status, data = self.request(method, f"/v1/checkpoints/{epoch}")

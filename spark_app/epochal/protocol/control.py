@@ -187,7 +187,7 @@ class DriverStatus(_Message, frozen=True, omit_defaults=True):
     features: tuple[str, ...] = ()
 
 
-class Health(_Message, frozen=True):
+class HealthReport(_Message, frozen=True):
     """Answer of ``GET /healthz``, to anybody. ``tls``: all but probes and metrics is answered over TLS only. Drivers of
     releases before TLS do not say it."""
 

@@ -42,7 +42,7 @@ class ClusterError(UserError):
         self.code = code
 
 
-class NotFoundError(ClusterError):
+class MissingObjectError(ClusterError):
     """There is no such object."""
 
 
@@ -51,7 +51,7 @@ class ForbiddenError(ClusterError):
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class KubeContext:
     """One context of the kubeconfig. ``namespace`` is the one to use where a command names none."""
 
     client: Any
@@ -147,7 +147,7 @@ class Cluster:
         return response
 
 
-def load_cluster(context: str | None = None, namespace: str | None = None) -> Cluster:
+def load_cluster(context: str | None = None, namespace: str | None = None) -> KubeContext:
     """The cluster of the kubeconfig's context; inside a pod without a kubeconfig, the pod's own."""
     try:
         import kubernetes
@@ -168,7 +168,7 @@ def load_cluster(context: str | None = None, namespace: str | None = None) -> Cl
                     f"there is no kubeconfig that can be used ({clean(str(error))}): set KUBECONFIG, or name a "
                     "manifest file such as job.yaml for a local job"
                 ) from error
-            return Cluster(kubernetes.client.ApiClient(configuration), namespace or "default", "")
+            return KubeContext(kubernetes.client.ApiClient(configuration), namespace or "default", "")
         raise UserError(f"--context {context}: there is no kubeconfig that can be used: {clean(str(error))}") from error
     known = {str(one["name"]): one for one in contexts}
     chosen = current if context is None else known.get(context)
@@ -179,7 +179,7 @@ def load_cluster(context: str | None = None, namespace: str | None = None) -> Cl
     except (config.ConfigException, OSError, ValueError) as error:
         raise UserError(f"context {chosen['name']} of the kubeconfig cannot be used: {clean(str(error))}") from error
     own = str((chosen.get("context") or {}).get("namespace") or "default")
-    return Cluster(client, namespace or own, str(chosen["name"]))
+    return KubeContext(client, namespace or own, str(chosen["name"]))
 
 
 def path(kind: str, namespace: str | None, name: str | None = None, below: str | None = None) -> str:
@@ -218,9 +218,9 @@ def _said(data: bytes) -> str:
 def _error(code: int, said: str, where: str) -> ClusterError:
     match code:
         case HTTPStatus.NOT_FOUND if "/streamingjobs" in where and '" not found' not in said:
-            return NotFoundError("the cluster does not know StreamingJobs: install the chart, or its CRD", code)
+            return MissingObjectError("the cluster does not know StreamingJobs: install the chart, or its CRD", code)
         case HTTPStatus.NOT_FOUND:
-            return NotFoundError(said or f"there is no {where}", code)
+            return MissingObjectError(said or f"there is no {where}", code)
         case HTTPStatus.UNAUTHORIZED:
             return ClusterError("the API server does not know you: log in again, or choose another --context", code)
         case HTTPStatus.FORBIDDEN:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from epochal.cli.cluster.client import Cluster, ForbiddenError, JsonObject, NotFoundError
+from epochal.cli.cluster.client import ForbiddenError, JsonObject, KubeContext, MissingObjectError
 from epochal.cli.errors import UserError
 from epochal.cli.output import seconds_of_stamp
 from epochal.control.labels import GENERATION_LABEL, JOB_LABEL, PLURAL, ROLE_LABEL, Role
@@ -20,14 +20,14 @@ POLL = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterJob:
-    cluster: Cluster
+    cluster: KubeContext
     namespace: str
     name: str
 
     def body(self) -> JsonObject:
         try:
             return self.cluster.get(PLURAL, self.namespace, self.name)
-        except NotFoundError as error:
+        except MissingObjectError as error:
             if "does not know StreamingJobs" in error.message:
                 raise
             raise UserError(self._not_there()) from error
@@ -47,7 +47,7 @@ class ClusterJob:
     def patch(self, body: Mapping[str, Any]) -> JsonObject:
         try:
             return self.cluster.patch(PLURAL, self.namespace, self.name, body)
-        except NotFoundError as error:
+        except MissingObjectError as error:
             raise UserError(self._not_there()) from error
 
     def pods(self, role: Role | None = None) -> list[JsonObject]:

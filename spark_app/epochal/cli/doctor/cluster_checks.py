@@ -7,7 +7,7 @@ from typing import Any
 
 from epochal.cli.cluster.pods import trouble
 from epochal.cli.doctor.finding import Finding, ok, problem, warning
-from epochal.cli.doctor.seen import Operator, Seen
+from epochal.cli.doctor.seen import ClusterFacts, OperatorDeployment
 from epochal.cli.output import seconds_of_stamp
 from epochal.control.schema import VERSION, job_schema
 from epochal.version import __version__
@@ -32,7 +32,7 @@ RIGHTS: tuple[tuple[str, str, str], ...] = (
 DRIVER_RIGHTS: tuple[tuple[str, str, str], ...] = (("", "pods", "create delete get list watch"),)
 
 
-def kubernetes_version(seen: Seen) -> Iterator[Finding]:
+def kubernetes_version(seen: ClusterFacts) -> Iterator[Finding]:
     found = re.match(r"(\d+)\D+(\d+)", f"{seen.version.get('major', '')}.{seen.version.get('minor', '')}")
     number = (int(found[1]), int(found[2])) if found else OLDEST_KUBERNETES
     told = seen.version.get("gitVersion", "?")
@@ -42,7 +42,7 @@ def kubernetes_version(seen: Seen) -> Iterator[Finding]:
         yield ok("cluster", f"Kubernetes {told} at {seen.cluster.host}")
 
 
-def crd(seen: Seen) -> Iterator[Finding]:
+def crd(seen: ClusterFacts) -> Iterator[Finding]:
     found = seen.crd
     if found is None:
         yield problem(
@@ -100,7 +100,7 @@ def _fields(schema: Any, path: str = "") -> set[str]:
     return found | (_fields(schema["items"], f"{path}[]") if isinstance(schema.get("items"), dict) else set())
 
 
-def operator(seen: Seen) -> Iterator[Finding]:
+def operator(seen: ClusterFacts) -> Iterator[Finding]:
     if not seen.operators:
         if not any(one.about.startswith("deployments") for one in seen.unseen):
             yield problem(
@@ -121,7 +121,7 @@ def operator(seen: Seen) -> Iterator[Finding]:
         yield problem("TwoOperators", "operator", f"{names} watch all namespaces: they do each other's work", do)
 
 
-def _running(one: Operator) -> Iterator[Finding]:
+def _running(one: OperatorDeployment) -> Iterator[Finding]:
     wanted = one.deployment["spec"].get("replicas", 1)
     ready = (one.deployment.get("status") or {}).get("readyReplicas", 0)
     where = f"kubectl describe deployment,pod -n {one.namespace} -l app.kubernetes.io/name=epochal-operator"
@@ -138,7 +138,7 @@ def _running(one: Operator) -> Iterator[Finding]:
         yield ok(one.name, f"{ready} of {wanted} replicas are ready")
 
 
-def _release(one: Operator) -> Iterator[Finding]:
+def _release(one: OperatorDeployment) -> Iterator[Finding]:
     labels = one.deployment["metadata"].get("labels") or {}
     release = labels.get("app.kubernetes.io/version")
     if release and release != __version__:
@@ -150,7 +150,7 @@ def _release(one: Operator) -> Iterator[Finding]:
         )
 
 
-def _leads(seen: Seen, one: Operator) -> Iterator[Finding]:
+def _leads(seen: ClusterFacts, one: OperatorDeployment) -> Iterator[Finding]:
     name = one.options.get("lease")
     if not name:
         return
@@ -170,7 +170,7 @@ def _leads(seen: Seen, one: Operator) -> Iterator[Finding]:
         yield ok(one.name, f"{spec['holderIdentity']} leads")
 
 
-def rights(seen: Seen) -> Iterator[Finding]:
+def rights(seen: ClusterFacts) -> Iterator[Finding]:
     """What the operator may not do in a namespace with jobs."""
     for namespace in seen.job_namespaces:
         one = seen.operator_of(namespace)
@@ -187,7 +187,7 @@ def rights(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def namespaces(seen: Seen) -> Iterator[Finding]:
+def namespaces(seen: ClusterFacts) -> Iterator[Finding]:
     for namespace in seen.job_namespaces:
         if seen.operators and seen.operator_of(namespace) is None:
             own = any(one.namespace == namespace for one in seen.operators)
@@ -197,7 +197,7 @@ def namespaces(seen: Seen) -> Iterator[Finding]:
         yield from _quota(seen, namespace)
 
 
-def _quota(seen: Seen, namespace: str) -> Iterator[Finding]:
+def _quota(seen: ClusterFacts, namespace: str) -> Iterator[Finding]:
     for quota in seen.all("resourcequotas", namespace):
         name, status = quota["metadata"]["name"], quota.get("status") or {}
         used, hard = status.get("used") or {}, status.get("hard") or {}
@@ -224,14 +224,14 @@ def _quantity(text: str) -> float:
     return float(found[1]) * _UNITS.get(found[2], 1.0) if found else 0.0
 
 
-def _missing(seen: Seen, who: str, rules: tuple[tuple[str, str, str], ...], namespace: str) -> Iterator[str]:
+def _missing(seen: ClusterFacts, who: str, rules: tuple[tuple[str, str, str], ...], namespace: str) -> Iterator[str]:
     for group, resource, verbs in rules:
         denied = [verb for verb in verbs.split() if seen.may(who, verb, group, resource, namespace) is False]
         if denied:
             yield f"{'/'.join(denied)} {resource}"
 
 
-def accounts(seen: Seen, namespace: str, account: str) -> Iterator[Finding]:
+def accounts(seen: ClusterFacts, namespace: str, account: str) -> Iterator[Finding]:
     """The service account of a job's pods."""
     about = f"service account {namespace}/{account}"
     found = seen.one("serviceaccounts", namespace, account)
@@ -245,4 +245,10 @@ def accounts(seen: Seen, namespace: str, account: str) -> Iterator[Finding]:
         yield problem("DriverRights", about, f"drivers may not {', '.join(missing)}: they get no executors", do)
 
 
-CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (kubernetes_version, crd, operator, namespaces, rights)
+CHECKS: tuple[Callable[[ClusterFacts], Iterator[Finding]], ...] = (
+    kubernetes_version,
+    crd,
+    operator,
+    namespaces,
+    rights,
+)

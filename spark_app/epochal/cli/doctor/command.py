@@ -10,7 +10,7 @@ from epochal.cli.cluster.client import ClusterError, load_cluster
 from epochal.cli.cluster.jobs import ClusterJob
 from epochal.cli.doctor import cluster_checks, job_checks
 from epochal.cli.doctor.finding import Finding, Level, problem
-from epochal.cli.doctor.seen import Seen
+from epochal.cli.doctor.seen import ClusterFacts
 from epochal.cli.doctor.store_check import check_store
 from epochal.cli.errors import UserError
 from epochal.cli.output import print_data
@@ -57,7 +57,7 @@ def doctor(
     if name is not None and all_namespaces:
         raise UserError("give a NAME or --all-namespaces, not both")
     cluster = load_cluster(context, namespace)
-    seen = Seen(cluster, None if all_namespaces else [cluster.namespace], name)
+    seen = ClusterFacts(cluster, None if all_namespaces else [cluster.namespace], name)
     findings = list(examine(seen, options if with_store else None))
     if how == "text":
         _print(findings)
@@ -71,7 +71,7 @@ def doctor(
         sys.exit(EXIT_PROBLEM)
 
 
-def examine(seen: Seen, store: StoreOptions | None = None) -> Iterator[Finding]:
+def examine(seen: ClusterFacts, store: StoreOptions | None = None) -> Iterator[Finding]:
     try:
         for check in cluster_checks.CHECKS:
             yield from check(seen)

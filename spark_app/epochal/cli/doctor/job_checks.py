@@ -9,7 +9,7 @@ from epochal.cli.cluster.jobs import condition
 from epochal.cli.cluster.pods import container_states, trouble, unschedulable
 from epochal.cli.doctor.cluster_checks import accounts
 from epochal.cli.doctor.finding import Finding, ok, problem, warning
-from epochal.cli.doctor.seen import Seen, account_of
+from epochal.cli.doctor.seen import ClusterFacts, account_of
 from epochal.cli.output import seconds_of_stamp
 from epochal.control.jars import jar_problems
 from epochal.control.labels import ROLE_LABEL, Role
@@ -44,7 +44,7 @@ def _do(reason: str, job: Job) -> str:
     return _BY_REASON.get(reason, _RUNBOOK).format(name=name)
 
 
-def phase(seen: Seen, job: Job) -> Iterator[Finding]:
+def phase(seen: ClusterFacts, job: Job) -> Iterator[Finding]:
     status, about = job.get("status") or {}, _about(job)
     now = time.time()
     if stamp := job["metadata"].get("deletionTimestamp"):
@@ -92,7 +92,7 @@ def _quiet_for(status: Mapping[str, Any], now: float) -> float:
     return now - max((seconds_of_stamp(stamp) for stamp in stamps), default=0.0)
 
 
-def checkpoints(_: Seen, job: Job) -> Iterator[Finding]:
+def checkpoints(_: ClusterFacts, job: Job) -> Iterator[Finding]:
     status, about = job.get("status") or {}, _about(job)
     running, name = status.get("phase") == "Running", job["metadata"]["name"]
     fresh = condition(job, "CheckpointFresh")
@@ -113,7 +113,7 @@ def checkpoints(_: Seen, job: Job) -> Iterator[Finding]:
 _PULL = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 
 
-def pods(seen: Seen, job: Job) -> Iterator[Finding]:
+def pods(seen: ClusterFacts, job: Job) -> Iterator[Finding]:
     for pod in seen.pods_of(job):
         about = f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
         states = container_states(pod)
@@ -135,7 +135,7 @@ def pods(seen: Seen, job: Job) -> Iterator[Finding]:
             yield problem("ContainerCrashes", about, trouble(pod), describe)
 
 
-def references(seen: Seen, job: Job) -> Iterator[Finding]:
+def references(seen: ClusterFacts, job: Job) -> Iterator[Finding]:
     """Secrets, ConfigMaps and accounts that the spec names."""
     spec, namespace, about = job["spec"], job["metadata"]["namespace"], _about(job)
     yield from accounts(seen, namespace, account_of(job))
@@ -153,7 +153,7 @@ def references(seen: Seen, job: Job) -> Iterator[Finding]:
 
 
 def _keys(
-    seen: Seen, about: str, namespace: str, kind: str, name: str, keys: tuple[str, ...], field: str
+    seen: ClusterFacts, about: str, namespace: str, kind: str, name: str, keys: tuple[str, ...], field: str
 ) -> Iterator[Finding]:
     what = "Secret" if kind == "secrets" else "ConfigMap"
     found = seen.one(kind, namespace, name)
@@ -168,7 +168,7 @@ def _keys(
         yield problem(f"{what}KeyMissing", about, message, f"kubectl edit {what.lower()} {name} -n {namespace}")
 
 
-def spec_here(seen: Seen, job: Job) -> Iterator[Finding]:
+def spec_here(seen: ClusterFacts, job: Job) -> Iterator[Finding]:
     """What the CRD allows and this cluster does not."""
     spec, about = job["spec"], _about(job)
     operator = seen.operator_of(job["metadata"]["namespace"])
@@ -192,10 +192,10 @@ def spec_here(seen: Seen, job: Job) -> Iterator[Finding]:
         yield problem("JarsDoNotFit", about, f"spec.sparkConf: {message}", "Use the jars of docs/connectors.md.")
 
 
-CHECKS: tuple[Callable[[Seen, Job], Iterator[Finding]], ...] = (phase, checkpoints, pods, references, spec_here)
+CHECKS: tuple[Callable[[ClusterFacts, Job], Iterator[Finding]], ...] = (phase, checkpoints, pods, references, spec_here)
 
 
-def job(seen: Seen, one: Job) -> Iterator[Finding]:
+def job(seen: ClusterFacts, one: Job) -> Iterator[Finding]:
     found = [finding for check in CHECKS for finding in check(seen, one)]
     yield from found
     if not found:

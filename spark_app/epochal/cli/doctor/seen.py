@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from epochal.cli.cluster.client import Cluster, ClusterError, ForbiddenError, JsonObject, NotFoundError
+from epochal.cli.cluster.client import ClusterError, ForbiddenError, JsonObject, KubeContext, MissingObjectError
 from epochal.cli.doctor.finding import Finding, unknown
 from epochal.control.job import DEFAULT_SERVICE_ACCOUNT
 from epochal.control.labels import JOB_LABEL, PLURAL
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorDeployment:
     """A Deployment of the operator, and its pods."""
 
     deployment: JsonObject
@@ -60,10 +60,10 @@ class Operator:
 
 
 @dataclass
-class Seen:
+class ClusterFacts:
     """Asks when a check looks, and remembers. ``unseen`` collects what the person may not look at."""
 
-    cluster: Cluster
+    cluster: KubeContext
     namespaces: list[str] | None = None
     job: str | None = None
     unseen: list[Finding] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Seen:
         def question() -> JsonObject | None:
             try:
                 return self.cluster.get(kind, namespace, name)
-            except NotFoundError:
+            except MissingObjectError:
                 return None
 
         nothing: JsonObject | None = {}
@@ -111,18 +111,18 @@ class Seen:
                 found = self.all(PLURAL, None)
             else:
                 found = [job for namespace in self.namespaces for job in self.all(PLURAL, namespace)]
-        except NotFoundError:
+        except MissingObjectError:
             return []
         return [job for job in found if self.job in (None, job["metadata"]["name"])]
 
     @cached_property
-    def operators(self) -> list[Operator]:
+    def operators(self) -> list[OperatorDeployment]:
         return [
-            Operator(one, self.all("pods", one["metadata"]["namespace"], OPERATOR))
+            OperatorDeployment(one, self.all("pods", one["metadata"]["namespace"], OPERATOR))
             for one in self.all("deployments", None, OPERATOR)
         ]
 
-    def operator_of(self, namespace: str) -> Operator | None:
+    def operator_of(self, namespace: str) -> OperatorDeployment | None:
         return next((one for one in self.operators if one.watches(namespace)), None)
 
     @property

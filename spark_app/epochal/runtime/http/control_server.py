@@ -35,7 +35,7 @@ from epochal.protocol.control import (
     CheckpointRequest,
     DriverPhase,
     DriverStatus,
-    Health,
+    HealthReport,
     Refusal,
 )
 from epochal.protocol.epochs import MAX_EPOCH, Epoch
@@ -179,7 +179,7 @@ class _Api:
         path = urlsplit(request.path).path
         match path:
             case "/healthz":
-                return self._only(request, GET=lambda: _Answer(HTTPStatus.OK, _encode(Health(tls=self._tls))))
+                return self._only(request, GET=lambda: _Answer(HTTPStatus.OK, _encode(HealthReport(tls=self._tls))))
             case "/readyz":
                 return self._only(request, GET=self._ready)
             case "/metrics" if self._tls:
