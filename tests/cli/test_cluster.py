@@ -182,7 +182,7 @@ def test_waiting_ends_when_it_is_done_and_says_why_it_is_not(world: World) -> No
         (("scale", "clicks", "--replicas", "0"), "0 is not in the range"),
         (("status", "Clicks_1"), "Clicks_1 is no file, and no job on a cluster can have that name"),
         (("get", "--context", "nowhere"), "--context nowhere: the kubeconfig has"),
-        (("suspend", "clicks", "--timeout", "soon"), "'soon' is no duration"),
+        (("suspend", "clicks", "--timeout", "soon"), "'soon' is not a duration"),
         (("describe", "s3://bucket/x", "--job", "a"), "`epochal describe` is about jobs on a cluster"),
         (("report", "clicks", "-o", "report.doc"), "end its name with .tar.gz or .zip"),
     ],

@@ -57,7 +57,8 @@ def test_patience_ends(receiver: Receiver, commits: Commits) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["", "somewhere", "ftp://host/x", "http://"])
+@pytest.mark.parametrize("url", ["", "somewhere", "ftp://host/x", "http://", "http://host:s3cret/x"])
 def test_a_bad_address_is_told(url: str) -> None:
-    with pytest.raises(PipelineError, match="is no address that rows can be posted to"):
+    with pytest.raises(PipelineError, match="not a web address: give http://HOST/PATH") as caught:
         HttpTarget(url=url)
+    assert "s3cret" not in str(caught.value)

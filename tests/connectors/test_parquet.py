@@ -103,7 +103,7 @@ def test_a_place_has_one_owner(on_disk: Place) -> None:
         on_disk.sink.open(on_disk.commits.context(generation))
     with pytest.raises(PipelineError, match=r'its _epochal.json says \{"job":"test/job","operator":"out"\}'):
         on_disk.sink.open(on_disk.commits.context(name="another"))
-    with pytest.raises(PipelineError, match="Give this one a place of its own, or remove"):
+    with pytest.raises(PipelineError, match="Give this sink its own directory, or remove"):
         on_disk.sink.open(on_disk.commits.context(job="test/other"))
 
 

@@ -125,7 +125,7 @@ MISTAKES: dict[str, tuple[Callable[[Pipeline], object], str]] = {
     ),
     "bad duration": (
         lambda p: rows(p).window("w", size="soon", aggregates=n()),  # type: ignore[arg-type]
-        "'soon' is no duration",
+        "'soon' is not a duration",
     ),
     "empty duration": (
         lambda p: rows(p).window("w", size="", aggregates=n()),  # type: ignore[arg-type]
@@ -255,7 +255,7 @@ MISTAKES: dict[str, tuple[Callable[[Pipeline], object], str]] = {
     ),
     "a sink that nobody knows": (
         lambda p: rows(p).to_parquet("out", "ftp://somewhere"),
-        "operator 'out': ftp://somewhere: is no store that Epochal knows",
+        "operator 'out': ftp://somewhere: is not a supported store",
     ),
     "a sink's endpoint": (
         lambda p: rows(p).to_parquet("out", "s3://bucket/out", endpoint="somewhere"),
@@ -283,7 +283,10 @@ MISTAKES: dict[str, tuple[Callable[[Pipeline], object], str]] = {
         lambda p: keyed(p, lambda *_, lock=threading.Lock(): lock),  # noqa: B008
         "operator 'k': <lambda> cannot be sent to executors: .*lock",
     ),
-    "keyed with a wrong schema": (lambda p: keyed(p, schema="id longer than"), "schema 'id longer than' is no schema"),
+    "keyed with a wrong schema": (
+        lambda p: keyed(p, schema="id longer than"),
+        "schema 'id longer than' is not a schema",
+    ),
     "keyed with a column twice": (lambda p: keyed(p, schema="id long, id long"), "columns 'id' more than once"),
     "keyed with another event time": (
         lambda p: keyed(p, event_time="at"),

@@ -31,5 +31,5 @@ def test_a_duration_is_what_it_says(written: Duration, micros: int) -> None:
 
 @pytest.mark.parametrize("written", ["soon", "10", "5 parsecs", "", "ms"])
 def test_what_is_no_duration_is_told(written: str) -> None:
-    with pytest.raises(PipelineError, match="is no duration"):
+    with pytest.raises(PipelineError, match="is not a duration"):
         to_micros(written)

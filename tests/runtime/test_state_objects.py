@@ -69,8 +69,8 @@ def test_damage_is_found_and_told(damage: Callable[[bytes], bytes | None], said:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"no parquet", "is no Parquet file"),
-        (parquet()[:-60] + bytes(52) + parquet()[-8:], "is no Parquet file"),
+        (b"no parquet", "is not a Parquet file"),
+        (parquet()[:-60] + bytes(52) + parquet()[-8:], "is not a Parquet file"),
         (parquet(ROWS.slice(1)), "has 499 rows, not the 500"),
     ],
     ids=["text", "footer", "a-row-less"],

@@ -115,7 +115,9 @@ SECTIONS: dict[str, list[Case]] = {
             "'bounded' is 'true' or 'false'",
         ),
         Case("CREATE TABLE t (id BIGINT) WITH ('connector' = 'files', 'path' = '/x', 'path' = '/y')", "set twice"),
-        Case("CREATE TABLE t (id BIGINT) WITH ('connector' = 'rate', 'trigger' = 'often')", "'often' is no duration"),
+        Case(
+            "CREATE TABLE t (id BIGINT) WITH ('connector' = 'rate', 'trigger' = 'often')", "'often' is not a duration"
+        ),
         Case(
             "CREATE TABLE t (id BIGINT) WITH ('connector' = 'nexmark', 'events' = 'bids')",
             "there are no events 'bids': write person, auction, bid",

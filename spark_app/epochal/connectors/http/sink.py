@@ -34,9 +34,9 @@ class HttpTarget:
     patience: float = 600.0
 
     def __post_init__(self) -> None:
-        parts = self.parts
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise PipelineError(f"{self} is not a valid URL: use http://… or https://…")
+        # The URL itself is not repeated: where it is wrong, anything in it may be the secret.
+        if not _is_web_address(self.parts):
+            raise PipelineError("the URL is not a web address: give http://HOST/PATH or https://HOST/PATH")
         if self.rows_per_request < 1:
             raise PipelineError(f"rows_per_request is {self.rows_per_request}: give 1 or more")
 
@@ -47,6 +47,14 @@ class HttpTarget:
     def __str__(self) -> str:
         host = f"{self.parts.hostname}:{self.parts.port}" if self.parts.port else self.parts.hostname
         return f"{self.parts.scheme}://{host}{self.parts.path}"
+
+
+def _is_web_address(parts: SplitResult) -> bool:
+    try:
+        port = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
 
 
 class HttpRefusedError(Exception):
