@@ -71,6 +71,8 @@ def _code(name: str, thing: object) -> str:
     # Where a default lives in memory, and what module a type is from, says nothing to a reader.
     signature = re.sub(r" at 0x[0-9a-f]+", "", signature)
     signature = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", signature)
+    # Nor do the quotes around a type that only checkers import.
+    signature = re.sub(r"'([A-Z]\w*(?: \| \w+)*)'", r"\1", signature)
     return f"```python\n{name}{signature}\n```\n"
 
 

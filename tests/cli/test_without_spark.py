@@ -37,7 +37,7 @@ metadata: {name: words}
 spec:
   pipeline:
     sql: |
-      CREATE TABLE words (word STRING, at TIMESTAMP) WITH ('connector' = 'parquet', 'path' = '/tmp/in');
+      CREATE TABLE words (word STRING, at TIMESTAMP) WITH ('connector' = 'files', 'path' = '/tmp/in');
       CREATE TABLE out (word STRING) WITH ('connector' = 'parquet', 'path' = '/tmp/out');
       INSERT INTO out SELECT word FROM words;
 """

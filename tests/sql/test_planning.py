@@ -2,6 +2,8 @@
 
 import pytest
 
+from epochal.operators.aggregate_names import MERGED, TAKE_BACK
+from epochal.operators.aggregates import AGGREGATES
 from epochal.sql.errors import SqlError
 from epochal.sql.plan import AggregateNode, JoinNode, RunningTopNode, SinkNode, SourceNode, TopNode, WindowNode
 from epochal.sql.script import plan_text
@@ -285,6 +287,11 @@ def test_an_aggregate_of_one_that_changes_takes_back_what_it_counted() -> None:
     lines = told(plan)
     assert "out-input transform <- v-select: SELECT country, n, row_kind FROM input WHERE (n > 3)" in lines
     assert lines[-2].endswith("SELECT country, n FROM input WHERE row_kind IN ('+I', '+U')")
+
+
+def test_the_names_of_aggregates_are_those_of_the_operators() -> None:
+    assert set(MERGED) == AGGREGATES.keys()
+    assert set(TAKE_BACK) == {name for name, known in AGGREGATES.items() if known.decompose_signed is not None}
 
 
 def test_all_groups_by_what_is_no_aggregate_and_qualify_may_name_the_number() -> None:

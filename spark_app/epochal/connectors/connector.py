@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
-
 from epochal.connectors.declared_table import DeclaredTable
 from epochal.runtime.durations import to_micros
 from epochal.runtime.errors import PipelineError
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from epochal.connectors.registry import AllConnectors
 
 EXACTLY_ONCE = "exactly once"
@@ -88,8 +88,8 @@ class Reads:
     those of a source that declares none. ``options`` are those that only a source has.
     """
 
-    table: Callable[[SparkSession, DeclaredTable], DataFrame]
-    lookup: Callable[[SparkSession, DeclaredTable], DataFrame] | None = None
+    table: Callable[["SparkSession", DeclaredTable], "DataFrame"]
+    lookup: Callable[["SparkSession", DeclaredTable], "DataFrame"] | None = None
     columns: tuple[str, ...] = ()
     promise: Promise | None = None
     from_python: str = ""

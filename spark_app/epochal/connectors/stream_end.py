@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from epochal.connectors.connector import Connector
 from epochal.protocol.control import StorageConfig
-from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.errors import PipelineError
+
+if TYPE_CHECKING:
+    from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 
 
 class StreamEnd:
@@ -16,7 +18,7 @@ class StreamEnd:
 
     _connector: ClassVar[Connector]
 
-    def to(self, name: str, sink: SinkOperator) -> None:
+    def to(self, name: str, sink: "SinkOperator") -> None:
         """A sink of your own: a :class:`SinkOperator` that implements ``commit``."""
         raise NotImplementedError
 

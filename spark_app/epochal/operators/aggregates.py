@@ -5,7 +5,7 @@ other aggregate the rows themselves are kept, and the user's expression is evalu
 right.
 
 :data:`AGGREGATES` has one entry for each aggregate: how to take it apart, which says how Spark and Arrow merge
-partials, and how to take a row back.
+partials, and how to take a row back. Its name is in :mod:`epochal.operators.aggregate_names`, too.
 """
 
 import math
@@ -31,6 +31,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from epochal.operators.aggregate_names import TAKE_BACK
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.spark.expressions import divided, function_call, is_star
 from epochal.runtime.state.latest_files import (
@@ -281,7 +282,7 @@ def decompose_signed(name: str, column: Column, sign: Column, frame: DataFrame) 
     if call is None or known is None or known.decompose_signed is None:
         raise PipelineError(
             f"aggregate {name!r}: {function} cannot take a row back, and the input is a changelog: "
-            f"use {', '.join(takes_back())} (or avoid retractions upstream)"
+            f"use {', '.join(TAKE_BACK)} (or avoid retractions upstream)"
         )
     argument = call.arguments[0]
     return known.decompose_signed(name, F.lit(1) if is_star(argument) else argument, sign, frame)
@@ -386,8 +387,3 @@ AGGREGATES: dict[str, Aggregate] = {
 }
 """By the name that Spark gives the function. What is in state is part of what later releases must restore: an aggregate
 of which rows were kept cannot get an entry without a way to take over those rows."""
-
-
-def takes_back() -> list[str]:
-    """Aggregates that a row can be taken out of again."""
-    return [name for name, known in AGGREGATES.items() if known.decompose_signed is not None]

@@ -18,7 +18,8 @@ from epochal.operators.definitions import named_expressions, typed
 from epochal.operators.keys import KEY, check_keys, key_columns, with_key
 from epochal.operators.versions import STORED, VERSION, VersionTable, versions, with_newest
 from epochal.runtime.dataflow.checkpoint_attempt import now_micros
-from epochal.runtime.dataflow.operator import MAIN, ROW_KIND, Batch, BindContext, BoundOperator, Collector, Operator
+from epochal.runtime.dataflow.operator import MAIN, Batch, BindContext, BoundOperator, Collector, Operator
+from epochal.runtime.dataflow.row_kind import ROW_KIND
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.state.tables import KeyedTimeTable, materialise, run_metrics
 

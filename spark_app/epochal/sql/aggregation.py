@@ -5,7 +5,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from epochal.connectors.declared_table import quoted
-from epochal.runtime.dataflow.operator import ROW_KIND
+from epochal.runtime.dataflow.row_kind import ROW_KIND
 from epochal.sql.calls import aggregates_in, call_of, named_apart
 from epochal.sql.changes import take_back
 from epochal.sql.context import Context, Path

@@ -9,14 +9,14 @@ from dataclasses import replace
 from sqlglot import exp
 
 from epochal.connectors.declared_table import quoted
-from epochal.operators.aggregates import AGGREGATES, takes_back
-from epochal.runtime.dataflow.operator import ROW_KIND
+from epochal.operators.aggregate_names import MERGED, TAKE_BACK
+from epochal.runtime.dataflow.row_kind import ROW_KIND
 from epochal.sql.context import Context
 from epochal.sql.errors import RefusedError
 from epochal.sql.plan import AggregateCall, AggregateNode, LookupNode, Plan, PlanNode, SelectStep, TransformNode
 from epochal.sql.relations import Relation
 
-CAN_BE_TAKEN_BACK = AGGREGATES.keys() - {"hll_sketch_agg"}
+CAN_BE_TAKEN_BACK = set(MERGED) - {"hll_sketch_agg"}
 """Aggregates whose old value is known when there is a new one, because it is kept whole. The bytes of a sketch depend
 on the order in which its parts came."""
 
@@ -31,11 +31,11 @@ def take_back(ctx: Context, relation: Relation, calls: dict[str, AggregateCall],
             "Aggregate in windows, or group by all that is needed in one query",
         )
     for call in calls.values():
-        if call.function not in takes_back() or call.distinct:
+        if call.function not in TAKE_BACK or call.distinct:
             raise RefusedError(
                 at,
                 f"{_told(call)} of a result that changes ({relation.updating}): an old value could not be taken out of "
-                f"it again; {', '.join(takes_back())} can",
+                f"it again; {', '.join(TAKE_BACK)} can",
             )
     for call in below.aggregates.values():
         if call.function not in CAN_BE_TAKEN_BACK or (call.distinct and call.function != "count"):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from epochal.runtime.dataflow.operator import ROW_KIND
+from epochal.runtime.dataflow.row_kind import ROW_KIND
 from epochal.sql.calls import aggregates_in, named_apart
 from epochal.sql.dialect import WindowCall
 from epochal.sql.errors import RefusedError

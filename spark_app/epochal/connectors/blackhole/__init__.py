@@ -1,6 +1,5 @@
 """Drops all rows: to measure a pipeline without its sink, or to see whether a query can run."""
 
-from epochal.connectors.blackhole.sink import BlackholeSink
 from epochal.connectors.connector import EXACTLY_ONCE, Connector, Promise, TakingBack, Writes
 from epochal.connectors.declared_table import DeclaredTable
 from epochal.connectors.stream_end import StreamEnd
@@ -28,4 +27,6 @@ class Blackhole(StreamEnd):
 
     def to_blackhole(self, name: str) -> None:
         """Compute and count the rows, and drop them."""
+        from epochal.connectors.blackhole.sink import BlackholeSink
+
         self.to(name, BlackholeSink())

@@ -2,7 +2,6 @@
 
 from epochal.connectors.connector import Connector, Option, Promise, TakingBack, Writes, whole_number
 from epochal.connectors.declared_table import DeclaredTable
-from epochal.connectors.function.sink import ForEachEpochSink, show
 from epochal.connectors.stream_end import StreamEnd
 
 
@@ -25,4 +24,6 @@ class Console(StreamEnd):
 
     def to_console(self, name: str, *, rows: int = 20) -> None:
         """Print each epoch's rows."""
+        from epochal.connectors.function.sink import ForEachEpochSink, show
+
         self.to(name, ForEachEpochSink(show(rows)))

@@ -1,9 +1,7 @@
 """A Delta Lake table: written without Spark, read by Delta's own source for Spark."""
 
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from epochal.connectors.connector import (
     EXACTLY_ONCE,
@@ -20,8 +18,11 @@ from epochal.connectors.declared_table import SPARK, DeclaredTable
 from epochal.connectors.stream_end import StreamEnd, needs_extra
 from epochal.runtime.errors import PipelineError
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
-def _read(spark: SparkSession, table: DeclaredTable) -> DataFrame:
+
+def _read(spark: "SparkSession", table: DeclaredTable) -> "DataFrame":
     """New rows of the table, as Delta's own source gives them."""
     reader = spark.readStream.format("delta")
     if "files-per-batch" in table.options:
@@ -29,12 +30,14 @@ def _read(spark: SparkSession, table: DeclaredTable) -> DataFrame:
     return _declared(reader.options(**table.options_of(SPARK)).load(table.options["path"]), table)
 
 
-def _look_up(spark: SparkSession, table: DeclaredTable) -> DataFrame:
+def _look_up(spark: "SparkSession", table: DeclaredTable) -> "DataFrame":
     return _declared(spark.read.format("delta").options(**table.options_of(SPARK)).load(table.options["path"]), table)
 
 
-def _declared(frame: DataFrame, table: DeclaredTable) -> DataFrame:
+def _declared(frame: "DataFrame", table: DeclaredTable) -> "DataFrame":
     """The columns that a text declares, of a table that has types of its own."""
+    from pyspark.sql import functions as F
+
     if missing := [name for name, _ in table.columns if name not in frame.columns]:
         raise PipelineError(
             f"table {table.name}: {table.options['path']} has no column {', '.join(missing)}; "

@@ -1,6 +1,6 @@
 """Files in a directory, read by Spark's own readers. To write files, see the connector ``parquet``."""
 
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from epochal.connectors.connector import (
     EXACTLY_ONCE,
@@ -15,17 +15,20 @@ from epochal.connectors.connector import (
 from epochal.connectors.declared_table import SPARK, DeclaredTable
 from epochal.connectors.stream_end import StreamEnd
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 FORMATS = ("json", "csv", "parquet", "text", "orc", "avro")
 
 
-def _read(spark: SparkSession, table: DeclaredTable) -> DataFrame:
+def _read(spark: "SparkSession", table: DeclaredTable) -> "DataFrame":
     reader = spark.readStream.format(table.option("format", "json")).schema(table.schema)
     if "files-per-batch" in table.options:
         reader = reader.option("maxFilesPerTrigger", table.options["files-per-batch"])
     return reader.options(**table.options_of(SPARK)).load(table.options["path"])
 
 
-def _look_up(spark: SparkSession, table: DeclaredTable) -> DataFrame:
+def _look_up(spark: "SparkSession", table: DeclaredTable) -> "DataFrame":
     reader = spark.read.format(table.option("format", "json")).schema(table.schema)
     return reader.options(**table.options_of(SPARK)).load(table.options["path"])
 

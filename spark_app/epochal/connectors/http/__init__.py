@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from epochal.connectors.connector import Connector, Option, Promise, TakingBack, Writes, whole_number
 from epochal.connectors.declared_table import DeclaredTable
-from epochal.connectors.http.sink import HttpSink, HttpTarget
 from epochal.connectors.stream_end import StreamEnd, named_by
 from epochal.runtime.durations import Duration, to_micros
 
@@ -58,6 +57,8 @@ class Http(StreamEnd):
         A server that does not answer, or answers 408, 409, 425, 429 or 5xx, is asked again for ``patience``; any
         other answer than 2xx ends the driver.
         """
+        from epochal.connectors.http.sink import HttpSink, HttpTarget
+
         with named_by(name):
             target = HttpTarget(
                 url=url,

@@ -1,17 +1,25 @@
 """A topic of Kafka: read by Spark's own source, written by one transactional producer."""
 
 from collections.abc import Mapping
-
-from pyspark.sql import Column
+from typing import TYPE_CHECKING
 
 from epochal.connectors.connector import EXACTLY_ONCE, Connector, Promise, Reads, TakingBack, Writes
 from epochal.connectors.declared_table import DeclaredTable
-from epochal.connectors.kafka import records
+from epochal.connectors.kafka.options import OPTIONS, wrong_options
 from epochal.connectors.stream_end import StreamEnd, needs_extra
 from epochal.runtime.errors import PipelineError
 
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
 CLIENT = "client."
 """Options that begin so are handed to the producer as they are, without this."""
+
+
+def _read(spark: "SparkSession", table: DeclaredTable) -> "DataFrame":
+    from epochal.connectors.kafka.records import read
+
+    return read(spark, table)
 
 
 def _write(stream: "Kafka", name: str, table: DeclaredTable) -> None:
@@ -29,7 +37,7 @@ class Kafka(StreamEnd):
         name="kafka",
         title="Kafka",
         reads=Reads(
-            table=records.read,
+            table=_read,
             promise=Promise(
                 guarantee=EXACTLY_ONCE,
                 how="Spark's Kafka source; its offsets are in the epoch",
@@ -46,9 +54,9 @@ class Kafka(StreamEnd):
             ),
             taking_back=(TakingBack(how="records that were sent stay in their topic"),),
         ),
-        options=records.OPTIONS,
+        options=OPTIONS,
         prefixes={CLIENT: "for a sink: any option of librdkafka"},
-        wrong=records.wrong_options,
+        wrong=wrong_options,
         extra="kafka",
         jars=("org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",),
     )
@@ -59,8 +67,8 @@ class Kafka(StreamEnd):
         bootstrap: str,
         topic: str,
         *,
-        key: Column | str | None = None,
-        value: Column | str | None = None,
+        key: "Column | str | None" = None,
+        value: "Column | str | None" = None,
         options: Mapping[str, str] | None = None,
     ) -> None:
         """A Kafka topic, exactly once for readers that are ``read_committed``: each epoch is one transaction, which

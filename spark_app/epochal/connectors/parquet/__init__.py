@@ -4,7 +4,6 @@ from pathlib import Path
 
 from epochal.connectors.connector import EXACTLY_ONCE, Connector, Option, Promise, TakingBack, Writes
 from epochal.connectors.declared_table import DeclaredTable
-from epochal.connectors.parquet.sink import ParquetSink
 from epochal.connectors.stream_end import StreamEnd
 from epochal.protocol.control import StorageConfig
 from epochal.protocol.errors import StoreError
@@ -45,6 +44,8 @@ class Parquet(StreamEnd):
     def to_parquet(self, name: str, uri: str, *, endpoint: str | None = None, region: str | None = None) -> None:
         """Parquet files below ``uri`` (``s3://``, ``file://`` or a path), exactly once. ``endpoint`` and ``region`` of
         an ``s3://`` are those of the job's own store if left out."""
+        from epochal.connectors.parquet.sink import ParquetSink
+
         if "://" not in uri:
             uri = Path(uri).absolute().as_uri()
         store = self._store()

@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from epochal.protocol.paths import check_label
-from epochal.runtime.dataflow.operator import MAIN, ROW_KIND, BindContext, BoundOperator, Operator
+from epochal.runtime.dataflow.operator import MAIN, BindContext, BoundOperator, Operator
+from epochal.runtime.dataflow.row_kind import ROW_KIND
 from epochal.runtime.dataflow.sink_contract import check_sink
 from epochal.runtime.dataflow.source import SourceSpec
 from epochal.runtime.dataflow.two_phase_sink import SinkOperator

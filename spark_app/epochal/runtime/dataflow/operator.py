@@ -22,8 +22,6 @@ from epochal.runtime.state.tables import Run
 MAIN = "main"
 EXPRESSIONS = frozenset({"aggregates", "order"})
 """Parts of a definition that another version of Spark may say in other words."""
-ROW_KIND = "row_kind"
-"""The column that makes a stream a changelog: whether a row is added or taken back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
