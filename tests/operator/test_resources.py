@@ -71,6 +71,24 @@ def test_a_local_master_needs_no_executors() -> None:
     assert not any(key.startswith("spark.kubernetes") for key in conf)
 
 
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        ({}, True),
+        ({"spark.authenticate.secretBitLength": "512"}, True),
+        ({"spark.authenticate.secret": "mine"}, False),
+        ({"spark.authenticate.secret.file": "/mine"}, False),
+        ({"spark.authenticate.secret.driver.file": "/mine", "spark.authenticate.secret.executor.file": "/mine"}, False),
+        ({"spark.authenticate": "false"}, False),
+    ],
+)
+def test_a_job_has_the_generations_secret_unless_it_names_one_of_its_own(given: dict[str, str], ours: bool) -> None:
+    spec = replace(SPEC, spark_conf=given)
+    variables = [item["name"] for item in container(executor_template(spec, KEYS))["env"]]
+    assert (spark_conf(spec, SEVEN).get("spark.authenticate.secret.file", "/mine") != "/mine") is ours
+    assert ("_SPARK_AUTH_SECRET" in variables) is ours
+
+
 def test_driver_executors_and_cleanup_get_credentials_variables_and_volumes() -> None:
     spec = replace(
         SPEC,

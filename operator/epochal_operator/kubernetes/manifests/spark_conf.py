@@ -23,6 +23,9 @@ SECRETS_DIRECTORY = "/etc/epochal/secrets"
 SPARK_SECRET_FILE = "spark"
 _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
+SPARK_SECRETS = frozenset(f"spark.authenticate.secret{end}" for end in ("", ".file", ".driver.file", ".executor.file"))
+"""Each of these names a secret. Other settings begin with the same words."""
+
 _UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 _LEAST_OVERHEAD = 384
 _OVERHEAD = 0.4
@@ -58,9 +61,7 @@ def spark_conf(spec: JobSpec, generation: Generation) -> dict[str, str]:
 def spark_secret_is_ours(spec: JobSpec) -> bool:
     """Whether driver and executors know each other by the secret that the operator makes: unless the spec names
     another, or wants none."""
-    given = spec.spark_conf
-    own = any(key.startswith("spark.authenticate.secret") for key in given)
-    return not runs_in_driver(spec) and not own and _authenticated(spec)
+    return not runs_in_driver(spec) and SPARK_SECRETS.isdisjoint(spec.spark_conf) and _authenticated(spec)
 
 
 def _authenticated(spec: JobSpec) -> bool:
@@ -76,6 +77,8 @@ def _secured(spec: JobSpec) -> dict[str, str]:
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
         "spark.network.crypto.authEngineVersion": "2",
+        # By default, whoever disturbs the handshake gets both sides to use the older one, which encrypts nothing.
+        "spark.network.crypto.saslFallback": "false",
         # Spark's default notices no change of what is encrypted.
         "spark.network.crypto.cipher": "AES/GCM/NoPadding",
     } | (secret if spark_secret_is_ours(spec) else {})
