@@ -10,11 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.x509.verification import PolicyBuilder, Store
 from kubernetes.client import Configuration
 from kubernetes.stream.ws_client import PortForward
 from prometheus_client import CollectorRegistry, Counter
@@ -258,12 +260,20 @@ def test_only_the_newest_tls_is_spoken(driver: Driver) -> None:
         old.wrap_socket(connection)
 
 
-def test_a_certificate_outlives_its_generation_and_its_authority_signs_no_other() -> None:
+@pytest.mark.parametrize("year", [2001, 2026, 2226, 9999])
+def test_a_driver_is_trusted_whatever_the_operators_clock_says(year: int) -> None:
+    """A standby whose clock is days off would otherwise call all healthy drivers silent, and end them."""
+    data = new_keys(HOST)
+    store = Store([x509.load_pem_x509_certificate(data["ca.crt"])])
+    then = PolicyBuilder().store(store).time(datetime(year, 1, 1, tzinfo=UTC))
+    then.build_server_verifier(x509.DNSName(HOST)).verify(x509.load_pem_x509_certificate(data["tls.crt"]), [])
+
+
+def test_a_certificate_is_its_generations_and_its_authority_signs_no_other() -> None:
     first, second = new_keys(HOST), new_keys(HOST)
     certificate = x509.load_pem_x509_certificate(first["tls.crt"])
     authority = x509.load_pem_x509_certificate(first["ca.crt"])
     certificate.verify_directly_issued_by(authority)
-    assert (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days > 365 * 50
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == [HOST]
     assert all(b"PRIVATE KEY" not in value for name, value in first.items() if name != "tls.key")

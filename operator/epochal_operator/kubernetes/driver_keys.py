@@ -3,7 +3,7 @@
 import base64
 import secrets
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -15,12 +15,10 @@ from epochal_operator.api import JsonObject
 from epochal_operator.kubernetes.manifests.resources import AUTHORITY_KEY, SPARK_EXECUTOR_KEY, TOKEN_KEY
 from epochal_operator.kubernetes.manifests.spark_conf import SPARK_SECRET_FILE
 
-LIFETIME = timedelta(days=36500)
-"""A driver may run for years, and cannot be given another certificate. What ends is the generation: nobody trusts its
-authority after that."""
-
-BACKDATED = timedelta(days=2)
-"""Clocks of nodes differ."""
+FROM, UNTIL = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+"""Of every certificate, whatever the time is. An authority is trusted for as long as its generation lives. Dates would
+only let an operator or a node whose clock is wrong find fault with drivers that are well. The second is how a
+certificate says that it does not expire (RFC 5280)."""
 
 
 class BadKeysError(Exception):
@@ -96,15 +94,14 @@ def _certificate(host: str) -> tuple[bytes, bytes, bytes]:
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATED)
-        .not_valid_after(now + LIFETIME)
+        .not_valid_before(FROM)
+        .not_valid_after(UNTIL)
     )
 
 
