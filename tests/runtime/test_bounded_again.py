@@ -8,14 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from epochal import KeyContext, Pipeline, Stream, Timer, value_state
 from epochal.protocol.control import CheckpointState
 from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
+from epochal.runtime.dataflow.operator import OperatorContext
+from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.state.table_manager import TableSnapshot
-from tests.runtime.streaming import FedJob, Rows, at
+from tests.runtime.streaming import FedJob, Rows, at, ordered
 from tests.support.local_job import LocalJob
 
 LEFT, RIGHT = "id long, k string, v long, at timestamp", "rid long, k string, seen timestamp"
@@ -118,6 +120,42 @@ def test_an_end_and_more_input_are_the_same_as_one_run(spark: SparkSession, tmp_
     early = Counter(again.of_epoch("to_function", 1))
     assert found - whole == early - whole != Counter()
     assert early & whole != Counter()
+
+
+class MayNot(SinkOperator):
+    """Says that it can take back, and finds out when it is opened that it may not."""
+
+    can_take_back = True
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def open(self, ctx: OperatorContext) -> None:
+        self.can_take_back = False
+
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
+        self._rows += [] if frame is None else [tuple(row) for row in frame.collect()]
+
+    def take_back(self, after: int, ctx: OperatorContext) -> int:
+        raise AssertionError("it has said that it cannot")
+
+
+def test_a_sink_that_cannot_take_back_after_all_gets_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
+    """As PostgreSQL, where the user may not create the table that says what each epoch added."""
+    found: Rows = []
+
+    def windows(p: Pipeline, job: FedJob) -> None:
+        left = job.source(p, "left", LEFT, event_time="at", delay=DELAY)
+        left.window("counts", size=10, aggregates={"n": F.count("*")}).to("out", MayNot(found))
+
+    job = FedJob(spark, windows, tmp_path)
+    job.start()
+    job.feed("left", rows(0, 12)["left"])
+    job.finish()
+    for _ in range(2):
+        job.start()
+        job.finish()
+    assert ordered(found) == [(at(0), at(10), 10), (at(10), at(20), 2)]
 
 
 def test_an_end_whose_epoch_failed_is_made_again_with_the_same_state(

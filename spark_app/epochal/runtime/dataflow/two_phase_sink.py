@@ -96,13 +96,13 @@ class BoundSink(BoundOperator):
     def __init__(self, sink: SinkOperator, rows: StructType) -> None:
         self.sink = sink
         self.rows = rows
-        """The columns that come."""
-        self.pending = PendingRows(rows, may_pack=not sink.needs_frame, takes_back=sink.can_take_back)
+        """The columns that are held: those that come, encoded."""
+        self.pending = PendingRows(rows, may_pack=not sink.needs_frame)
         super().__init__({}, self.pending.tables)
 
     def on_start(self, ctx: OperatorContext) -> None:
-        self.pending.start()
         self.sink.open(ctx)
+        self.pending.start(takes_back=self.sink.can_take_back)  # some sinks know only when they are open
 
     def process(self, batch: Batch, out: Collector) -> None:
         self.pending.add(self.sink.encode(batch.frame), batch.run, out.later if batch.of_state else None)
@@ -124,12 +124,11 @@ class PendingRows:
     The runtime makes one for every sink, so there is no sink without it.
     """
 
-    def __init__(self, schema: StructType, *, may_pack: bool, takes_back: bool) -> None:
-        """``may_pack``: nobody reads the rows as a frame, so they may wait as Parquet files. ``takes_back``: the sink
-        has taken back what a restored epoch gave it because of an end."""
+    def __init__(self, schema: StructType, *, may_pack: bool) -> None:
+        """``may_pack``: nobody reads the rows as a frame, so they may wait as Parquet files."""
         # What a restored epoch has pending is committed from its objects when it is restored.
         self._table = KeyedTimeTable(PENDING, schema, restored=False, dropped_together=True)
-        self._at_end = KeyedTimeTable(AT_END, restored=not takes_back, dropped_together=True)
+        self._at_end = KeyedTimeTable(AT_END, dropped_together=True)
         self._ahead = Ahead()
         self._ended = self._settled = False
         self.rows_committed = 0
@@ -143,9 +142,10 @@ class PendingRows:
     def tables(self) -> Sequence[StateTable]:
         return self._table, self._at_end, self._ahead.table
 
-    def start(self) -> None:
-        """What a restored epoch gave the sink because of an end, the sink has ahead of time."""
-        self._ahead.add(self._at_end.runs)
+    def start(self, *, takes_back: bool) -> None:
+        """What a restored epoch gave the sink because of an end is taken back, or the sink has it ahead of time."""
+        if not takes_back:
+            self._ahead.add(self._at_end.runs)
         self._at_end.clear()
 
     @property
