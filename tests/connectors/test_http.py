@@ -1,14 +1,18 @@
 """HTTP: requests that can be told apart, made again when that may help, and not when it cannot."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from epochal import Pipeline
 from epochal.connectors.http.sink import HttpRefusedError, HttpSink, HttpTarget
 from epochal.runtime.errors import PipelineError
 from tests.connectors.commits import Commits
 from tests.connectors.receiver import Receiver
+from tests.runtime.streaming import FedJob
 
 
 def values(count: int) -> list[dict[str, Any]]:
@@ -55,6 +59,20 @@ def test_patience_ends(receiver: Receiver, commits: Commits) -> None:
     with pytest.raises(Exception, match=r"/rows answered 503") as caught:
         sink_of(receiver, commits, patience=0.5).commit(1, None, commits.objects(values(1)), commits.context())
     assert "s3cret" not in str(caught.value)
+
+
+def test_a_column_may_have_any_name(spark: SparkSession, receiver: Receiver, tmp_path: Path) -> None:
+    """Only JSON is held, so it need not be a name that state can have."""
+
+    def build(p: Pipeline, job: FedJob) -> None:
+        ids = job.source(p, "ids", "id long")
+        ids.transform("renamed", lambda rows: rows.withColumnRenamed("id", "a.b")).to_http("out", receiver.url)
+
+    job = FedJob(spark, build, tmp_path)
+    job.start()
+    job.feed("ids", [(7,)])
+    job.finish()
+    assert [body for _, body in receiver.requests] == [[{"a.b": 7}]]
 
 
 @pytest.mark.parametrize("url", ["", "somewhere", "ftp://host/x", "http://", "http://host:s3cret/x"])

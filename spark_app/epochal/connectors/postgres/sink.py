@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from epochal.connectors.commit_ledger import LedgerSink, LedgerState, check_fence, check_life, patiently
+from epochal.connectors.declared_table import quoted
 from epochal.connectors.postgres.log import CommitLog, Database
 from epochal.connectors.postgres.target import PostgresTarget, connect
 from epochal.protocol.control import StorageConfig
@@ -62,8 +63,9 @@ class PostgresSink(LedgerSink):
             raise explained(error, str(self._target)) from error
 
     def encode(self, frame: DataFrame) -> DataFrame:
-        columns = [F.to_json(name).alias(name) if name in self._as_json else F.col(name) for name in frame.columns]
-        return frame.select(columns)
+        columns = {name: F.col(quoted(name)) for name in frame.columns}
+        as_json = {name: F.to_json(columns[name]).alias(name) for name in self._as_json}
+        return frame.select(*(columns | as_json).values())
 
     def write(self, epoch: int, objects: list[str], ctx: OperatorContext) -> bool:
         # Also after an answer to COMMIT that was lost: the next try finds the epoch there.

@@ -86,8 +86,9 @@ class SinkOperator(Operator):
 
     @final
     def bind(self, inputs: Sequence[StructType], ctx: BindContext) -> "BoundSink":
-        self.schema_of([ctx.empty(inputs[0])])
-        return BoundSink(self, inputs[0])
+        rows = ctx.empty(inputs[0])
+        self.schema_of([rows])
+        return BoundSink(self, self.encode(rows).schema)
 
 
 class BoundSink(BoundOperator):
