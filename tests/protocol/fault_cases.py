@@ -306,7 +306,10 @@ CASES: Mapping[str, tuple[BaseException, ...]] = {
     "damaged-state": (DamagedStateError("state/x", "is missing"),),
     "fenced": (SinkFencedError("generation 3 has taken over"),),
     "newer-release": (errors.NewerDocumentError("m", "written by 9.0", kind="Manifest"),),
-    "unavailable": (UnavailableError("the service is being updated"),),
+    "unavailable": (
+        UnavailableError("the service is being updated"),
+        in_worker("epochal.runtime.errors.UnavailableError: no answer within 10 s, 3 times"),
+    ),
     "outside": (OperatorError("out", caused(PipelineError("operator 'out'"), OutsideError("there is no topic x"))),),
     "pipeline": (PipelineError("two operators have one name"), errors.InvalidNameError("A is no name")),
     "unknown": (

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from epochal.operators.enrich_rows import EnrichCall
-from epochal.runtime.errors import PipelineError
+from epochal.protocol.faults import FixedBy, fault_of
+from epochal.runtime.errors import PipelineError, UnavailableError
 
 ADDED = pa.schema({"double": pa.int64()})
 RESULT = pa.schema({"n": pa.int64(), "double": pa.int64(), "__error": pa.string()})
@@ -101,8 +102,18 @@ def test_a_call_that_takes_for_ever_is_given_up() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    with pytest.raises(PipelineError, match=r"no answer within 0.01 s, 2 times"):
+    with pytest.raises(UnavailableError, match=r"no answer within 0.01 s, 2 times") as caught:
         called(never, 2, timeout=0.01, retries=1)
+    assert fault_of(caught.value).fixed_by is FixedBy.TIME, "an outage is no mistake of the job"
+
+
+def test_a_time_limit_of_the_function_itself_is_told_in_its_words() -> None:
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        raise TimeoutError("the socket timed out")
+
+    with pytest.raises(TimeoutError, match="the socket timed out") as caught:
+        called(slow, 2)
+    assert fault_of(caught.value).fixed_by is FixedBy.TIME
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from epochal.operators.keyed_rows import rows_table
-from epochal.runtime.errors import PipelineError
+from epochal.runtime.errors import PipelineError, UnavailableError
 
 OnError = Literal["fail", "null", "drop", "side"]
 ERROR = "error"
@@ -81,12 +81,12 @@ class EnrichCall:
         tried = 0
         while True:
             try:
-                async with asyncio.timeout(self.timeout):
+                async with asyncio.timeout(self.timeout) as limit:
                     return Enrichment(number, self._checked(await call(row)))
-            except TimeoutError:
-                error: Exception = PipelineError(f"no answer within {self.timeout:g} s, {tried + 1} times")
             except Exception as other:
                 error = other
+                if limit.expired():  # a service that hangs is an outage, and not the job's mistake
+                    error = UnavailableError(f"no answer within {self.timeout:g} s, {tried + 1} times")
             if tried == self.retries or isinstance(error, BadAnswerError):
                 if self.on_error == "fail":
                     raise error
