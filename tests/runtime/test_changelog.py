@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import ShortType
 
 from epochal import Pipeline
+from epochal.operators import aggregates
 from epochal.runtime.state import tables
 from tests.runtime.streaming import PARTITIONS, FedJob, Rows, at, batches_of, ordered
 from tests.support.depth import DEEP
@@ -131,6 +133,64 @@ def test_what_is_no_number_and_what_is_large_can_be_taken_back(spark: SparkSessi
         job.feed("events", [("-D", *given[gone])])
         job.checkpoint()
         compared()
+
+
+def sums_of(spark: SparkSession, directory: Path, kind: str, batches: list[Rows]) -> Rows:
+    """The sum and the average after each batch of a changelog."""
+
+    def build(p: Pipeline, job: FedJob) -> None:
+        events = job.source(p, "events", f"row_kind string, v {kind}")
+        sums = {"v": F.sum("v"), "mean": F.avg("v")}
+        job.collect("out", events.aggregate("sums", keys=[], aggregates=sums, changelog=True))
+
+    job = FedJob(spark, build, directory)
+    job.start()
+    for batch in batches:
+        job.feed("events", batch)
+    job.finish()
+    return job.exact("out")
+
+
+def test_no_remainder_stays_of_a_group_without_values(spark: SparkSession, tmp_path: Path) -> None:
+    """1e16 and 1 add up to 1e16: when both are taken back, -1 is left of them."""
+    changes = [("+I", 1e16), ("+I", 1.0), ("-D", 1e16), ("-D", 1.0)]
+    results = sums_of(spark, tmp_path, "double", [[one] for one in (*changes, ("+I", 5.0))])
+    assert results[3:] == [(None, None), (5.0, 5.0)]
+
+
+def test_values_that_are_gone_leave_nothing_where_rows_are_left(spark: SparkSession, tmp_path: Path) -> None:
+    changes = [("+I", None), ("+I", 1e16), ("+I", 1.0), ("-D", 1e16), ("-D", 1.0), ("+I", 5.0)]
+    assert sums_of(spark, tmp_path, "double", [[one] for one in changes])[-1] == (5.0, 5.0)
+
+
+def test_the_smallest_whole_number_can_be_taken_back(spark: SparkSession, tmp_path: Path) -> None:
+    smallest = -(2**63)
+    results = sums_of(spark, tmp_path, "bigint", [[("+I", smallest), ("+I", None)], [("-D", smallest), ("+I", 7)]])
+    assert results == [(smallest, float(smallest)), (7, 7.0)]
+
+
+def test_a_sum_that_no_long_can_hold_is_an_error_as_in_batch(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="OVERFLOW"):
+        sums_of(spark, tmp_path, "bigint", [[("+I", 2**62), ("+I", 2**62)]])
+
+
+def test_sums_of_longs_of_an_earlier_version_go_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(p: Pipeline, job: FedJob) -> None:
+        events = job.source(p, "events", "row_kind string, v bigint")
+        job.collect("out", events.aggregate("sums", keys=[], aggregates={"v": F.sum("v")}, changelog=True))
+
+    job = FedJob(spark, build, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(aggregates, "LongType", ShortType)  # it kept them as longs
+        job.start()
+        job.feed("events", [("+I", 3), ("+I", 4)])
+        job.checkpoint()
+    job.lose_driver()
+    job.feed("events", [("-D", 3)])
+    job.finish()
+    assert job.exact("out") == [(7,), (4,)]
 
 
 def test_a_row_kind_that_nobody_knows_is_told(spark: SparkSession, tmp_path: Path) -> None:

@@ -296,23 +296,27 @@ def _signed_count(name: str, argument: Column, sign: Column, frame: DataFrame) -
 def _signed_sum(name: str, argument: Column, sign: Column, frame: DataFrame) -> Decomposed:
     """With the number of values: the sum of none is null, also when there have been some."""
     total, count = f"{name}__s", f"{name}__n"
-    # As what they are summed up as: the smallest number of a type has no negative in it.
+    # As what they are summed up as: the smallest number of a type has no negative in it. Of longs that is no long: the
+    # smallest may be taken back, and the sum of a batch, or of what an average is of, may be too large for one.
+    if isinstance(_type_of(frame, argument), LongType):
+        argument = argument.cast(DecimalType(MOST_DIGITS, 0))
     kind = _type_of(frame, F.sum(argument))
     value = argument.cast(kind)
     known = {count: _known(argument, sign)}
+    summed = F.sum(F.when(sign > 0, value).otherwise(-value))
     if isinstance(kind, DecimalType):
-        summed = F.sum(F.when(sign > 0, argument).otherwise(-value)).cast(kind)
-        parts = replace(decimal_sum(total, count, kind, summed, known[count]), sides=None)
+        parts = replace(decimal_sum(total, count, kind, summed.cast(kind), known[count]), sides=None)
     elif isinstance(kind, DoubleType):
-        parts = _signed_double_sum(total, known, name, value, sign)
+        parts = _signed_double_sum(total, count, known, name, value, sign)
     else:
-        partial = {total: F.sum(F.when(sign > 0, argument).otherwise(-value)), **known}
+        partial = {total: summed, **known}
         parts = Decomposed(partial, {column: F.sum(column) for column in partial}, F.col(total))
     return replace(parts, result=F.when(F.col(count) > 0, parts.result))
 
 
-def _signed_double_sum(total: str, known: Columns, name: str, value: Column, sign: Column) -> Decomposed:
-    """Not-a-number and the infinities cannot be subtracted again, so they are counted."""
+def _signed_double_sum(total: str, count: str, known: Columns, name: str, value: Column, sign: Column) -> Decomposed:
+    """Not-a-number and the infinities cannot be subtracted again, so they are counted. What has been added and
+    subtracted leaves a remainder: where no value is left, none is kept."""
     odd = {"nan": math.nan, "infinity": math.inf, "minus_infinity": -math.inf}
     # These names end with SINCE: sums of earlier versions were kept without counts.
     count_of = {kind: f"{name}__{kind}{SINCE}" for kind in odd}
@@ -326,14 +330,13 @@ def _signed_double_sum(total: str, known: Columns, name: str, value: Column, sig
         .when(minus_infinity, F.lit(-math.inf))
         .otherwise(F.coalesce(F.col(total), F.lit(0.0)))
     )
-    return Decomposed(partial, {column: F.sum(column) for column in partial}, result)
+    merge = {column: F.sum(column) for column in partial}
+    merge[total] = F.when(F.sum(count) != 0, merge[total])
+    return Decomposed(partial, merge, result)
 
 
 def _signed_average(name: str, argument: Column, sign: Column, frame: DataFrame) -> Decomposed:
     kind = _type_of(frame, F.avg(argument))
-    if isinstance(_type_of(frame, argument), LongType):
-        # Their sum may be no long where their average is one, and as doubles they could not be taken back to the digit.
-        argument = argument.cast(DecimalType(MOST_DIGITS, 0))
     summed = _signed_sum(name, argument, sign, frame)
     total = summed.result.cast("double") if isinstance(kind, DoubleType) else summed.result
     return replace(summed, result=_quotient(total, f"{name}__n", kind, frame))

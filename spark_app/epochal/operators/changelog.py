@@ -87,12 +87,13 @@ class _ChangelogAggregate(BoundOperator):
         self._table.merge(gone=F.col(ROWS) <= 0)
 
     def _changed(self, frame: DataFrame, state: DataFrame | None) -> DataFrame:
-        """The new partials of all keys of the batch, and as ``__before`` the old ones; null if there were none."""
+        """The new partials of all keys of the batch, and as ``__before`` the old ones; null if there were none, or none
+        that stands for rows: sums of floats leave a remainder where all has been taken back."""
         aggregation, names = self._aggregation, self._parts.names
         added = aggregation.partial(with_key(frame, self._keys)).select(KEY, F.struct(*names).alias(_FRESH))
         known = with_newest(added, state, self._parts)
         old = F.struct(*(F.col(STORED)[name].alias(name) for name in names))
-        before = F.when(F.col(STORED).isNotNull(), old)
+        before = F.when(F.col(STORED)[ROWS] > 0, old)
         version = F.coalesce(F.col(STORED)[VERSION], F.lit(0).cast("long")) + 1
         both = known.select(
             KEY, version.alias(VERSION), before.alias(_BEFORE), F.explode(F.array(before, _FRESH)).alias(_SIDES)

@@ -132,7 +132,7 @@ def _fits(restored: DataType, declared: DataType) -> bool:
         # Sums of earlier versions grew by a digit with each addition.
         return restored.scale == declared.scale and restored.precision >= declared.precision
     if isinstance(restored, LongType) and isinstance(declared, DecimalType):
-        # Averages that rows can be taken back of kept sums of whole numbers in earlier versions.
+        # Sums that rows can be taken back of were whole numbers in earlier versions.
         return declared.scale == 0 and declared.precision >= LONGEST
     return same_types(restored, declared)
 
