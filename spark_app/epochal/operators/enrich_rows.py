@@ -80,8 +80,9 @@ class EnrichCall:
     async def _answer(self, number: int, row: Row, call: Call) -> Enrichment:
         tried = 0
         while True:
+            limit = asyncio.timeout(self.timeout)
             try:
-                async with asyncio.timeout(self.timeout) as limit:
+                async with limit:
                     return Enrichment(number, self._checked(await call(row)))
             except Exception as other:
                 error = other
