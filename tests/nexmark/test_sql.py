@@ -77,7 +77,7 @@ def test_a_query_gives_what_its_oracle_gives(spark: SparkSession, results: Path,
 def test_every_query_is_there_but_for_those_that_are_told() -> None:
     assert set(FILES) == set(ORACLES) - NOT_IN_SQL
     page = (Path(__file__).parents[2] / "docs/nexmark.md").read_text()
-    assert "6 is not there in SQL" in page
+    assert "Query 6 is missing in SQL" in page
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -56,7 +56,7 @@ def test_killed_around_every_write_of_a_jobs_life(bench: Bench, kubelet: FakeKub
     name = "life"
     job = bench.apply(name, checkpoint={"retention": {"keep": 2, "every": 1}}, restartPolicy=ALWAYS)
     # Started, again and again.
-    die_at(zygote, bench, both(STATUS, "POST services", "POST secrets", "POST configmaps", "POST pods"))
+    die_at(zygote, bench, both(STATUS, "POST services", "POST configmaps", "POST secrets", "POST pods"))
     with zygote.running(bench.namespace):
         job.wait_epoch(1)
     # Checkpoints and cleanups.

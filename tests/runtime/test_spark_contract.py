@@ -7,6 +7,9 @@ import importlib
 import inspect
 import pkgutil
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +83,35 @@ def test_what_a_job_fails_with_is_known(rows: DataFrame) -> None:
     with pytest.raises(jvm.SPARK_ERRORS) as caught:
         rows.select(F.raise_error(F.lit("no"))).collect()
     assert isinstance(caught.value, PySparkException)
+
+
+KILLED_JVM = """
+import time
+from pyspark import SparkContext
+from epochal.runtime.spark.jvm import jvm_exit_code
+
+assert jvm_exit_code() is None, "there was no JVM yet"
+SparkContext._ensure_initialized()
+assert jvm_exit_code() is None, "it lives"
+SparkContext._gateway.proc.kill()
+SparkContext._gateway.proc.wait()
+print("ended by", jvm_exit_code())
+"""
+
+
+def test_how_the_jvm_ended_is_known() -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED_JVM], capture_output=True, text=True, check=False)
+    assert f"ended by {-signal.SIGKILL}" in done.stdout, done.stderr[-2000:]
+
+
+def test_a_logger_says_errors_only(spark: SparkSession) -> None:
+    log4j = jvm.jvm().org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel("test.noisy", log4j.Level.WARN)
+    logger = log4j.LogManager.getLogger("test.noisy.below")
+    assert logger.isWarnEnabled()
+    jvm.log_errors_only("test.noisy")
+    assert not logger.isWarnEnabled()
+    assert logger.isErrorEnabled()
 
 
 # --- columns and metrics ---
