@@ -29,7 +29,6 @@ from epochal_operator.api import ApiError, ConflictError, JsonObject, NotFoundEr
 from epochal_operator.backoff import Pauses
 from epochal_operator.kubernetes import pod_state
 from epochal_operator.kubernetes.backend import Cluster, KubernetesBackend, StaleView
-from epochal_operator.kubernetes.driver_keys import BadKeysError
 from epochal_operator.kubernetes.spec_reader import SpecReader, revision_in_use
 from epochal_operator.kubernetes.watch_cache import version_of
 from epochal_operator.names import PLURAL, Role, labels
@@ -179,7 +178,7 @@ class Controller:
             logger.debug("Job %s/%s has changed meanwhile: %s", *key, error)
             self._refresh(job, key)
             result = Result.CONFLICT
-        except (StaleView, BadKeysError, StoreBusyError, LargeReadsBusyError) as error:
+        except (StaleView, StoreBusyError, LargeReadsBusyError) as error:
             logger.info("Job %s/%s: %s", *key, error)
             result = Result.STALE
         except (StoreError, DocumentError, NewerDocumentError) as error:
@@ -272,9 +271,9 @@ class Controller:
         # Only the first word counts: the rest may tell a time.
         word = waiting.split(":")[0]
         changed, job.waiting = word != job.waiting, word
-        return (
-            [Event(EventReason.DRIVER_NOT_STARTING, f"the driver's pod waits: {waiting}")] if changed and word else []
-        )
+        if not changed or not word:
+            return []
+        return [Event(EventReason.DRIVER_NOT_STARTING, f"the driver does not start: {waiting}")]
 
     def _tell_blocked(self, job: _Job, reason: EventReason, message: str) -> None:
         """Show in the status why no round can be planned."""

@@ -4,7 +4,6 @@ import base64
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -16,7 +15,6 @@ from epochal_operator.api import ApiError, JsonObject
 from epochal_operator.controller import Controller
 from epochal_operator.kubernetes.backend import FORCE_AFTER, Cluster
 from epochal_operator.kubernetes.dependents import KEYS_CHECK_EVERY
-from epochal_operator.kubernetes.driver_keys import BadKeysError
 from epochal_operator.kubernetes.manifests import resources
 from epochal_operator.kubernetes.manifests.resources import driver_pod
 from epochal_operator.kubernetes.nodes import Nodes
@@ -94,28 +92,6 @@ def test_a_driver_whose_image_does_not_know_of_tls_is_asked_without(bench: Bench
     rounds.until(job, running(2))
     assert job.status["generation"] == 1
     job.assert_exactly_once()
-
-
-def test_a_driver_without_tls_counts_as_silent_if_tls_is_required(bench: Bench, rounds: Rounds) -> None:
-    cluster = rounds.controller._cluster
-    rounds.controller._cluster = replace(cluster, require_tls=True)
-    old = bench.apply("old", image="old:1", driver={"startTimeout": "2s"})
-    rounds.until(old, lambda status: status.get("generation", 0) >= 2)
-    assert old.status["epoch"] == 0
-    job = bench.apply()
-    rounds.until(job, running(1))
-
-
-def test_a_certificate_that_is_none_is_told_and_not_used(bench: Bench, rounds: Rounds) -> None:
-    job = bench.apply()
-    rounds.until(job, running(1))
-    [backend] = [one.backend for one in rounds.controller._jobs.values() if one.backend]
-    bad = {"token": "eA==", "server-token": "eA==", "ca.crt": "eA=="}
-    name = keys_of_driver(bench, "job-driver-1")["metadata"]["name"]
-    backend.belongings._secret = {"metadata": {"name": name}, "data": bad}
-    backend._client = None
-    with pytest.raises(BadKeysError, match=f"Secret {name} holds no certificate"):
-        backend.driver()
 
 
 def test_a_driver_that_an_operator_before_tls_has_started_is_taken_over(

@@ -21,8 +21,8 @@ from kubernetes.client import Configuration
 from kubernetes.stream.ws_client import PortForward
 from prometheus_client import CollectorRegistry, Counter
 
-from epochal.control.driver_channel import NegotiatedDriver
-from epochal.control.driver_client import DriverClient, DriverError, DriverUnreachable, Trust
+from epochal.control.driver_channel import NegotiatedDriver, SecuredDriver
+from epochal.control.driver_client import DriverClient, DriverError, DriverUnreachable, DriverWithoutTls, Trust
 from epochal.protocol.control import (
     SERVER_TOKEN_FILE,
     CheckpointReport,
@@ -116,8 +116,9 @@ def test_a_driver_is_asked_over_tls(driver: Driver) -> None:
 
 def test_the_certificate_of_another_generation_is_not_taken(driver: Driver) -> None:
     other = DriverKeys.of(keys_secret(SPEC, CONFIG_MAP, "keys", new_keys(HOST)))
-    with pytest.raises(DriverUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
+    with pytest.raises(DriverUnreachable, match="CERTIFICATE_VERIFY_FAILED") as caught:
         driver.client(keys=other).status()
+    assert caught.value.why.startswith("what answers does not have the certificate of this generation's Secret (CERT")
 
 
 def test_a_certificate_for_another_driver_is_not_taken(driver: Driver) -> None:
@@ -127,8 +128,9 @@ def test_a_certificate_for_another_driver_is_not_taken(driver: Driver) -> None:
 
 def test_the_token_is_needed_over_tls_too_and_the_one_for_old_drivers_is_not_taken(driver: Driver) -> None:
     for token in ("guessed", driver.keys.plain_token):
-        with pytest.raises(DriverError, match="401"):
+        with pytest.raises(DriverError, match="401") as caught:
             driver.client(token=token).status()
+        assert caught.value.why == "it does not take the token of its Secret"
 
 
 @pytest.mark.parametrize("path", ["/v1/status", "/v1/checkpoints/3", "/nothing"])
@@ -154,6 +156,24 @@ def test_a_driver_of_a_release_before_tls_is_asked_without_and_one_of_this_relea
         address = old.address.removeprefix("http://")
         secured = DriverClient(f"https://{address}", keys.token, trust=Trust.of(keys.authority, HOST))
         assert NegotiatedDriver(secured, DriverClient(old.address, keys.plain_token)).status().generation == 7
+
+
+def test_a_driver_that_is_too_old_for_tls_is_told_from_one_that_is_away_and_from_an_impostor(driver: Driver) -> None:
+    keys = driver.keys
+    asked = SecuredDriver(driver.client(), driver.plain(keys.plain_token))
+    assert asked.status().generation == 7
+    with ControlServer(Engine(), token=keys.plain_token) as old:
+        address = old.address.removeprefix("http://")
+        secured = DriverClient(f"https://{address}", keys.token, trust=Trust.of(keys.authority, HOST))
+        too_old = SecuredDriver(secured, DriverClient(old.address, keys.plain_token))
+        with pytest.raises(DriverWithoutTls) as caught:
+            too_old.status()
+        assert "its image is of a release before TLS" in caught.value.why
+    other = DriverKeys.of(keys_secret(SPEC, CONFIG_MAP, "keys", new_keys(HOST)))
+    for mistaken in (too_old, SecuredDriver(driver.client(keys=other), driver.plain(keys.plain_token))):
+        with pytest.raises(DriverUnreachable) as away:
+            mistaken.status()
+        assert not isinstance(away.value, DriverWithoutTls)
 
 
 def test_whoever_pretends_that_a_driver_cannot_do_tls_learns_nothing_that_it_takes(driver: Driver) -> None:
@@ -282,8 +302,20 @@ def test_a_certificate_is_its_generations_and_its_authority_signs_no_other() -> 
     assert not set(first.values()) & set(second.values())
 
 
+NO_CERTIFICATE = {"token": "eA==", "server-token": "eA==", "ca.crt": "eA=="}
+LINE_BREAK = {"token": "eAo="}
+
+
 @pytest.mark.parametrize(
-    "data", [{}, {"token": "eA=="[:3]}, {"token": "", "server-token": "eA=="}, {"token": "eA==", "ca.crt": "eA=="}]
+    "data",
+    [
+        {},
+        {"token": "eA=="[:3]},
+        {"token": "", "server-token": "eA=="},
+        {"token": "eA==", "ca.crt": "eA=="},
+        NO_CERTIFICATE,
+        LINE_BREAK,
+    ],
 )
 def test_a_secret_that_somebody_has_spoilt_is_not_used(data: dict[str, str]) -> None:
     with pytest.raises(BadKeysError, match="Secret keys"):

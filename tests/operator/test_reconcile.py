@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from epochal.control.driver_client import DriverUnreachable
+from epochal.control.driver_client import DriverUnreachable, DriverWithoutTls
 from epochal.control.events import EventReason, events_of
 from epochal.control.job import DesiredState, JobSpec, OnCommittedOutput, PipelineSpec, RestartPolicy, RestoreSpec
 from epochal.control.lifecycle import JobPhase, JobRecord, resumed
@@ -24,6 +24,7 @@ from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.resolve import list_epochs
 from epochal.protocol.savepoints import Pinned, pin
 from epochal_operator.reporting.conditions import ConditionType, conditions
+from epochal_operator.reporting.status import project
 from epochal_operator.reporting.timestamps import timestamp
 from tests.operator.world import Crash, World
 
@@ -361,6 +362,48 @@ def test_a_driver_that_does_not_answer_about_an_epoch_is_replaced_once() -> None
     assert record(world).phase is JobPhase.RUNNING
     assert (world.newest.generation, record(world).restarts.total) == (2, 1)
     assert_exactly_once(world)
+
+
+WHY = "what answers does not have its certificate"
+
+
+def test_why_a_driver_does_not_answer_is_told_where_people_look() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 6)
+    world.newest.unreachable = DriverUnreachable("10.0.0.1 does not answer", why=WHY)
+    ticks = [world.ticks(reconciler, SPEC) for _ in range(10)]
+    [told] = [event for tick in ticks for event in events_of(tick) if event.reason is EventReason.DRIVER_UNREACHABLE]
+    assert told.message == f"the driver does not answer: {WHY}"
+    ready = {condition.type: condition for condition in conditions(SPEC, ticks[-1], world.now)}[ConditionType.READY]
+    assert (ready.status, ready.message) == ("Unknown", told.message)
+    world.ticks(reconciler, SPEC, 10)
+    assert record(world).restarts.message.endswith(f" s: {WHY}")
+
+
+def test_a_driver_whose_image_is_too_old_to_be_asked_is_not_replaced_by_another_of_that_image() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 1)
+    world.newest.unreachable = DriverWithoutTls("no TLS", why="its image is old")
+    tick = world.ticks(reconciler, SPEC, 300)
+    assert (world.newest.generation, world.newest.alive, record(world).restarts.total) == (1, True, 0)
+    status = project(SPEC, {}, tick, version=1, executors=0, now=world.now)
+    assert status["message"] == "the driver is starting: its image is old"
+    assert project(SPEC, status, world.ticks(reconciler, SPEC), version=1, executors=0, now=world.now) == status
+    world.ticks(reconciler, replace(SPEC, revision="new", version=2), 20)
+    assert world.newest.generation == 2, "an edit replaces it at once"
+    assert_exactly_once(world)
+
+
+def test_a_driver_that_can_no_longer_be_asked_is_replaced_once() -> None:
+    """As when TLS is asked for while it runs: the next one may have another image by now."""
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 6)
+    world.newest.unreachable = DriverWithoutTls("no TLS", why="its image is old")
+    world.ticks(reconciler, SPEC, 30)
+    assert (world.newest.generation, record(world).restarts.total) == (2, 1)
 
 
 def test_a_driver_that_never_begins_is_replaced() -> None:

@@ -51,6 +51,7 @@ class SimDriver(DriverClient):
         self.code: int | None = None
         self.alive = True
         self.silent = False
+        self.unreachable: DriverUnreachable | None = None
         self.finished = False
         self.leaving = self.waiting = ""
         self.ending = False
@@ -106,6 +107,8 @@ class SimDriver(DriverClient):
         return self.reports.get(epoch)
 
     def _answer(self) -> None:
+        if self.unreachable is not None:
+            raise self.unreachable
         if not self.alive or self.silent:
             raise DriverUnreachable("nothing answers")
 

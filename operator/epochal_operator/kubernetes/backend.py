@@ -1,19 +1,17 @@
 """A job on a cluster: its driver is a pod, its cleanup a Job, its record is in its status."""
 
 import logging
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from epochal.control.driver_channel import NegotiatedDriver
+from epochal.control.driver_channel import NegotiatedDriver, SecuredDriver
 from epochal.control.driver_client import DriverClient, RememberingDriver, Trust
 from epochal.control.job import JobSpec
 from epochal.control.lifecycle import DriverAbsent, DriverEnded, JobPhase, JobRecord
 from epochal.control.permit import Permit
 from epochal.control.reconcile import DriverAlive, Tick
-from epochal.control.refusal import Refused, ResourceRefusedError
 from epochal.protocol.control import RestoreConfig
 from epochal.protocol.decision import CleanupRefused, CleanupState, Seconds
 from epochal.protocol.epochs import Epoch, Generation
@@ -209,18 +207,27 @@ class KubernetesBackend:
         for pod in self._drivers():
             ended = pod_state.ended(pod)
             if ended is None:
-                return DriverAlive(
-                    generation=pod_state.generation_of(pod),
-                    client=self._client_of(pod),
-                    waiting=pod_state.waits_for(pod),
-                    since=pod_state.running_since(pod),
-                    leaving=self._leaving(pod),
-                )
+                return self._alive(pod)
             newest = newest or ended
         job = self.load()
         if newest is None or (job and newest.generation < job.checkpoints.generation):
             return DriverAbsent()
         return newest
+
+    def _alive(self, pod: JsonObject) -> DriverAlive:
+        client, silence = None, ""
+        try:
+            client = self._client_of(pod)
+        except BadKeysError as error:
+            silence = str(error)
+        return DriverAlive(
+            generation=pod_state.generation_of(pod),
+            client=client,
+            waiting=pod_state.waits_for(pod),
+            since=pod_state.running_since(pod),
+            leaving=self._leaving(pod),
+            silence=silence,
+        )
 
     def _leaving(self, driver: JsonObject) -> str:
         """Why the driver has to go, if it has to. With an executor goes the state that only this executor has."""
@@ -237,9 +244,11 @@ class KubernetesBackend:
         if not address or pod["status"].get("phase") != "Running":
             return None
         name = pod_state.keys_of(pod)
-        keys = self.belongings.keys(self.spec, name) if name else None
-        if keys is None or (self.cluster.require_tls and not keys.authority):
-            return None
+        if not name:
+            raise BadKeysError("its pod names no Secret")
+        keys = self.belongings.keys(self.spec, name)
+        if self.cluster.require_tls and not keys.authority:
+            raise BadKeysError("it was started without TLS, by an operator of a release before it")
         key = (str(pod["metadata"]["uid"]), keys)
         if self._client is None or self._client[0] != key:
             driver = self._new_client(pod, keys)
@@ -252,12 +261,8 @@ class KubernetesBackend:
         if not keys.authority:
             return plain
         host = driver_host(self.spec.namespace, self.spec.name, pod_state.generation_of(pod))
-        try:
-            trust = Trust.of(keys.authority, host)
-        except (ssl.SSLError, ValueError) as error:
-            raise BadKeysError(f"Secret {pod_state.keys_of(pod)} holds no certificate: delete it") from error
-        secured = self._reached(pod, keys.token, trust)
-        return secured if self.cluster.require_tls else NegotiatedDriver(secured, plain)
+        secured = self._reached(pod, keys.token, keys.trust(host))
+        return SecuredDriver(secured, plain) if self.cluster.require_tls else NegotiatedDriver(secured, plain)
 
     def _reached(self, pod: JsonObject, token: str, trust: Trust | None) -> DriverClient:
         timeout = self.cluster.driver_timeout
@@ -281,8 +286,6 @@ class KubernetesBackend:
             self._start_driver(permit, generation, restore)
         except ConflictError:
             raise
-        except BadKeysError as error:
-            raise ResourceRefusedError(Refused("secrets", str(error))) from error
         except ApiError as error:
             raise refused_by("pods", error) from error
 

@@ -11,7 +11,7 @@ from epochal.protocol.control import DriverConfig, RestoreConfig
 from epochal.protocol.decision import Seconds
 from epochal.protocol.epochs import Generation
 from epochal_operator.api import Api, ApiError, ConflictError, JsonObject, NamespaceEndsError, NotFoundError
-from epochal_operator.kubernetes.driver_keys import DriverKeys, new_keys
+from epochal_operator.kubernetes.driver_keys import BadKeysError, DriverKeys, new_keys
 from epochal_operator.kubernetes.manifests import resources
 from epochal_operator.kubernetes.pod_state import label
 from epochal_operator.kubernetes.watch_cache import Watched
@@ -35,37 +35,51 @@ class Belongings:
     api: Api
     watched: Watched
     clock: Callable[[], Seconds]
-    _secret: JsonObject | None = field(default=None, repr=False)
-    """Of the driver that was asked for last, as the API server has it."""
+    _known: tuple[JsonObject, DriverKeys] | None = field(default=None, repr=False)
+    """Of the driver that was asked for last: its Secret as the API server had it, and what is in there."""
     keys_checked: Seconds = 0.0
 
-    def keys(self, spec: JobSpec, name: str) -> DriverKeys | None:
-        """What a driver is asked with whose Secret has this name; None if it is gone and nobody remembers."""
-        if self._secret is None or self._secret["metadata"]["name"] != name:
+    def keys(self, spec: JobSpec, name: str) -> DriverKeys:
+        """What a driver is asked with whose Secret has this name. :class:`BadKeysError` if it cannot be used, or is
+        gone and nobody remembers: somebody may mend it, so it is looked at anew the next time."""
+        known = self._remembered(name)
+        if known is None:
             try:
-                self._secret = self.api.get("secrets", spec.namespace, name)
-            except NotFoundError:
-                return None
-        return DriverKeys.of(self._secret)
+                known = self._take(self.api.get("secrets", spec.namespace, name))
+            except NotFoundError as error:
+                raise BadKeysError(f"Secret {name} is gone") from error
+        return known[1]
+
+    def _remembered(self, name: str) -> tuple[JsonObject, DriverKeys] | None:
+        return self._known if self._known is not None and self._known[0]["metadata"]["name"] == name else None
+
+    def _take(self, secret: JsonObject) -> tuple[JsonObject, DriverKeys]:
+        """Remember it, if it can be used."""
+        self._known = known = secret, DriverKeys.of(secret)
+        return known
 
     def ensure_keys(self, spec: JobSpec, generation: Generation, config_map: JsonObject, name: str) -> bool:
-        """See to it that the Secret is there, with the keys that are in use. Says whether it had to be made."""
+        """See to it that the Secret is there, with the keys that are in use. Says whether it had to be made.
+        :class:`ResourceRefusedError` if one is there that cannot be used."""
         self.keys_checked = self.clock()
         try:
             there = self.api.get("secrets", spec.namespace, name)
         except NotFoundError:
-            self._secret = self.create("secrets", spec.namespace, self._lost_or_new(spec, generation, config_map, name))
+            self._take(self.create("secrets", spec.namespace, self._lost_or_new(spec, generation, config_map, name)))
             return True
-        DriverKeys.of(there)
-        self._secret = there
+        try:
+            self._take(there)
+        except BadKeysError as error:
+            # Whoever may delete one Secret may delete all of a namespace: the operator may not.
+            raise ResourceRefusedError(Refused("secrets", str(error))) from error
         return False
 
     def _lost_or_new(self, spec: JobSpec, generation: Generation, config_map: JsonObject, name: str) -> JsonObject:
-        known = self._secret
-        if known is None or known["metadata"]["name"] != name:
+        known = self._remembered(name)
+        if known is None:
             data = new_keys(driver_host(spec.namespace, spec.name, generation))
             return resources.keys_secret(spec, config_map, name, data)
-        return resources.keys_secret(spec, config_map, name, {}) | {"data": known["data"]}
+        return resources.keys_secret(spec, config_map, name, {}) | {"data": known[0]["data"]}
 
     def create(self, kind: str, namespace: str, body: JsonObject) -> JsonObject:
         """:class:`RefusedError` if the API server does not take it, whyever: it may later.

@@ -1,7 +1,9 @@
 """What one generation's pods know in secret: made once, kept in a Secret, gone with the generation."""
 
 import base64
+import re
 import secrets
+import ssl
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -10,6 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from epochal.control.driver_client import Trust
 from epochal.protocol.control import CERTIFICATE_FILE, PRIVATE_KEY_FILE, SERVER_TOKEN_FILE
 from epochal_operator.api import JsonObject
 from epochal_operator.kubernetes.manifests.resources import AUTHORITY_KEY, SPARK_EXECUTOR_KEY, TOKEN_KEY
@@ -21,8 +24,11 @@ only let an operator or a node whose clock is wrong find fault with drivers that
 certificate says that it does not expire (RFC 5280)."""
 
 
+_TOKENS = re.compile(r"[!-~]+")
+
+
 class BadKeysError(Exception):
-    """The Secret is there, and does not hold what it should."""
+    """With what the Secret holds, or without it, the driver cannot be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +42,28 @@ class DriverKeys:
 
     @classmethod
     def of(cls, secret: JsonObject) -> "DriverKeys":
-        data = secret.get("data") or {}
+        data, name = secret.get("data") or {}, secret["metadata"]["name"]
         try:
-            plain, token, authority = (_text(data, key) for key in (TOKEN_KEY, SERVER_TOKEN_FILE, AUTHORITY_KEY))
+            keys = cls(*(_text(data, key) for key in (TOKEN_KEY, SERVER_TOKEN_FILE, AUTHORITY_KEY)))
         except ValueError as error:
-            raise BadKeysError(f"Secret {secret['metadata']['name']} cannot be read: delete it") from error
-        if not plain or bool(token) != bool(authority):
-            raise BadKeysError(f"Secret {secret['metadata']['name']} holds no token: delete it")
-        return cls(plain, token, authority)
+            raise BadKeysError(f"Secret {name} cannot be read: delete it") from error
+        if not keys.plain_token or bool(keys.token) != bool(keys.authority):
+            raise BadKeysError(f"Secret {name} holds no token: delete it")
+        if not _TOKENS.fullmatch(keys.plain_token + keys.token):
+            raise BadKeysError(f"Secret {name} holds a token with blanks or line breaks: delete it")
+        if keys.authority:
+            try:
+                keys.trust("")
+            except (ssl.SSLError, ValueError) as error:
+                raise BadKeysError(f"Secret {name} holds no certificate: delete it") from error
+        return keys
+
+    def trust(self, host: str) -> Trust:
+        return Trust.of(self.authority, host)
 
 
 def _text(data: JsonObject, key: str) -> str:
-    return base64.b64decode(data.get(key) or "", validate=True).decode()
+    return base64.b64decode(data.get(key) or "", validate=True).decode("ascii")
 
 
 def new_keys(host: str) -> dict[str, bytes]:

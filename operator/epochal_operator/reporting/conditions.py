@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from epochal.control.job import JobSpec
-from epochal.control.lifecycle import JobPhase, JobRecord, LifeReason, Seen, needs_person
+from epochal.control.lifecycle import JobPhase, JobRecord, LifeReason, Seen, needs_person, unanswered
 from epochal.control.reconcile import Tick
 from epochal.protocol.decision import CheckpointSpec, CleanupExists, Reason, Seconds
 from epochal_operator.api import JsonObject
@@ -59,8 +59,7 @@ def _ready(tick: Tick) -> Condition:
     job = tick.step.job
     if job.phase is JobPhase.RUNNING:
         if job.silent_since is not None:
-            message = "the driver does not answer"
-            return Condition(ConditionType.READY, Status.UNKNOWN, Reason.DRIVER_UNREACHABLE, message)
+            return Condition(ConditionType.READY, Status.UNKNOWN, Reason.DRIVER_UNREACHABLE, unanswered(tick.seen))
         message = f"generation {job.checkpoints.generation} runs"
         return Condition(ConditionType.READY, Status.TRUE, job.phase, message)
     return Condition(ConditionType.READY, Status.FALSE, job.phase, phase_message(tick))

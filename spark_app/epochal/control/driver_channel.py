@@ -2,7 +2,9 @@
 
 from http import HTTPStatus
 
-from epochal.control.driver_client import DriverClient
+from epochal.control.driver_client import DriverClient, DriverError, DriverUnreachable, DriverWithoutTls
+
+TOO_OLD = "its image is of a release before TLS: use a newer one, or set operator.requireDriverTls to false"
 
 
 class NegotiatedDriver(DriverClient):
@@ -28,3 +30,30 @@ class NegotiatedDriver(DriverClient):
         if status == HTTPStatus.UPGRADE_REQUIRED:
             self._chosen = None
         return status, data
+
+
+class SecuredDriver(DriverClient):
+    """A driver that is talked with over TLS only. That its image is too old for it is found out without showing it
+    anything."""
+
+    def __init__(self, secured: DriverClient, plain: DriverClient) -> None:
+        self.address = secured.address
+        self._secured, self._plain = secured, plain
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self._secured.key
+
+    def request(self, method: str, path: str, body: bytes | None = None, *, token: bool = True) -> tuple[int, bytes]:
+        try:
+            return self._secured.request(method, path, body, token=token)
+        except DriverUnreachable as error:
+            if not error.hung and not error.why and self._is_too_old():
+                raise DriverWithoutTls(f"the driver at {self.address} knows no TLS", why=TOO_OLD) from error
+            raise
+
+    def _is_too_old(self) -> bool:
+        try:
+            return not self._plain.offers_tls()
+        except (DriverUnreachable, DriverError):
+            return False

@@ -38,11 +38,16 @@ _T = TypeVar("_T")
 
 
 class DriverUnreachable(Exception):  # noqa: N818 - named by what is seen
-    """Nothing answers, or not in time: what became of the request is not known. ``hung``: it was waited for in vain."""
+    """Nothing answers, or not in time: what became of the request is not known. ``hung``: it was waited for in vain.
+    ``why``: what people are told, where it will not answer by itself; in words that stay the same meanwhile."""
 
-    def __init__(self, message: str, *, hung: bool = False) -> None:
+    def __init__(self, message: str, *, hung: bool = False, why: str = "") -> None:
         super().__init__(message)
-        self.hung = hung
+        self.hung, self.why = hung, why
+
+
+class DriverWithoutTls(DriverUnreachable):
+    """It is there, and its image is too old to be asked as it has to be."""
 
 
 class DriverRefused(Exception):  # noqa: N818
@@ -54,11 +59,12 @@ class DriverRefused(Exception):  # noqa: N818
 
 
 class DriverError(Exception):
-    """The driver's answer makes no sense, or says that the request did not."""
+    """The driver's answer makes no sense, or says that the request did not. ``why`` as above."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.why = "it does not take the token of its Secret" if status == HTTPStatus.UNAUTHORIZED else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +167,7 @@ class DriverClient:
             )
         except NoAnswerError as error:
             message = f"the driver at {self.address} does not answer: {clean(str(error))}"
-            raise DriverUnreachable(message, hung=error.hung) from error
+            raise DriverUnreachable(message, hung=error.hung, why=_mistrust(error.__cause__)) from error
         except TooLargeError as error:
             raise DriverError(f"the driver at {self.address}: {error}") from error
         return answer.status, answer.data
@@ -245,6 +251,14 @@ def _cleaned(answer: _T) -> _T:
             return msgspec.structs.replace(answer, message=clean(message))
         case _:
             return answer
+
+
+def _mistrust(error: BaseException | None) -> str:
+    """Whatever answers is not taken for the driver."""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return ""
+    said = f"CERTIFICATE_VERIFY_FAILED: {error.verify_message}"
+    return f"what answers does not have the certificate of this generation's Secret ({said})"
 
 
 def _error_in(data: bytes) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from epochal.control.lifecycle import AT_REST, DriverUp, JobPhase, LifeReason, StartDriver, needs_person
+from epochal.control.lifecycle import AT_REST, DriverUp, JobPhase, LifeReason, StartDriver, needs_person, unanswered
 from epochal.control.reconcile import Tick
 from epochal.protocol.decision import Complete, EndCleanup, Reason
 
@@ -54,8 +54,10 @@ MEANING: dict[EventReason, str] = {
     ),
     EventReason.CHECKPOINT_FAILED: "A checkpoint failed; the message has the reason.",
     EventReason.CHECKPOINT_TIMED_OUT: "A checkpoint exceeded its timeout and was aborted.",
-    EventReason.DRIVER_UNREACHABLE: "The driver does not answer.",
-    EventReason.DRIVER_NOT_STARTING: "The driver's pod cannot start; the message says what it waits for.",
+    EventReason.DRIVER_UNREACHABLE: "The driver does not answer; the message says why, where that is known.",
+    EventReason.DRIVER_NOT_STARTING: (
+        "The driver cannot start; the message says what its pod waits for, or what is wrong with its image."
+    ),
     EventReason.FAILED_CREATE: (
         "The API server refuses an object that the driver needs (quota, Pod Security, admission webhook, "
         "overload); the message has its answer. The operator keeps retrying and sends this event once."
@@ -143,7 +145,7 @@ def events_of(tick: Tick) -> Iterator[Event]:
         yield Event(EventReason.WOULD_REPEAT, step.job.message)
     silent = step.job.silent_since is not None and step.job.restored
     if silent and before is not None and before.silent_since is None:
-        yield Event(EventReason.DRIVER_UNREACHABLE, "the driver does not answer")
+        yield Event(EventReason.DRIVER_UNREACHABLE, unanswered(tick.seen))
 
 
 def _starts(tick: Tick) -> bool:

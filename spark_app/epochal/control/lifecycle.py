@@ -203,13 +203,15 @@ class DriverEnded:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverUp:
     """``status`` is None if it does not answer (yet); ``waiting`` says what it is waiting for, where that is known, and
-    ``since`` when its process began. ``leaving`` says why it has to go, if it was asked to by somebody else."""
+    ``since`` when its process began. ``leaving`` says why it has to go, if it was asked to by somebody else.
+    ``silence``: why it does not answer, if that does not pass by itself."""
 
     generation: Generation
     status: DriverStatus | None
     waiting: str = ""
     since: Seconds | None = None
     leaving: str = ""
+    silence: str = ""
 
 
 Driver = DriverAbsent | DriverEnded | DriverUp
@@ -248,6 +250,12 @@ class Seen:
     newest_generation: Generation | None = None
     output: Output = OutputUnseen()
     refused: Refused | None = None
+
+
+def unanswered(seen: Seen, message: str = "the driver does not answer") -> str:
+    """What people are told of a driver that does not answer: with the reason, if it does not pass by itself."""
+    silence = seen.driver.silence if isinstance(seen.driver, DriverUp) else ""
+    return f"{message}: {silence}" if silence else message
 
 
 # --- what to do -------------------------------------------------------------------------------------------------------
@@ -703,11 +711,11 @@ def _silent(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     if not job.restored:
         return _not_restored(spec, job, seen, now)
     if now - since > spec.unreachable_timeout:
-        message = f"the driver has not answered for {now - since:.0f} s"
+        message = unanswered(seen, f"the driver has not answered for {now - since:.0f} s")
         return _restart(spec, job, now, message, EndDriver())
     if job.checkpoints.in_flight:
         return _checkpoints(spec, job, seen, now, ready=False)
-    return Step(action=Nothing(), job=job, reason=Reason.DRIVER_UNREACHABLE, message="the driver does not answer")
+    return Step(action=Nothing(), job=job, reason=Reason.DRIVER_UNREACHABLE, message=unanswered(seen))
 
 
 def _not_restored(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
@@ -719,8 +727,9 @@ def _not_restored(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> St
     begun = job.checkpoints.generation_started
     took = now - max(begun, found.since if found and found.since is not None else begun)
     if took > spec.start_timeout:
-        return _restart(spec, job, now, f"the driver has not begun after {took:.0f} s", EndDriver())
-    return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message="the driver is starting")
+        return _restart(spec, job, now, unanswered(seen, f"the driver has not begun after {took:.0f} s"), EndDriver())
+    message = unanswered(seen, "the driver is starting")
+    return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message=message)
 
 
 def _answering(spec: JobSpec, job: JobRecord, seen: Seen, status: DriverStatus, now: Seconds) -> Step:

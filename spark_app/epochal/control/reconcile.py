@@ -10,7 +10,13 @@ from typing import Protocol, assert_never
 
 import msgspec
 
-from epochal.control.driver_client import DriverClient, DriverError, DriverRefused, DriverUnreachable
+from epochal.control.driver_client import (
+    DriverClient,
+    DriverError,
+    DriverRefused,
+    DriverUnreachable,
+    DriverWithoutTls,
+)
 from epochal.control.job import JobSpec
 from epochal.control.lifecycle import (
     Driver,
@@ -77,13 +83,15 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverAlive:
     """A driver process that has not ended. ``client`` is None until its address is known; ``waiting`` then says what
-    it is waiting for, if anything. ``since`` is when it began, ``leaving`` why it has to go, where that is known."""
+    it is waiting for, if anything. ``since`` is when it began, ``leaving`` why it has to go, where that is known.
+    ``silence``: why it cannot be asked, if that does not pass by itself."""
 
     generation: Generation
     client: DriverClient | None
     waiting: str = ""
     since: Seconds | None = None
     leaving: str = ""
+    silence: str = ""
 
 
 class Backend(Protocol):
@@ -181,7 +189,7 @@ class Reconciler:
         flight = job.checkpoints.in_flight
         match found:
             case DriverAlive(client=None):
-                return Seen(driver=_up(found, None), fate=DriverSilent(), cleanup=cleanup)
+                return Seen(driver=_silent(found, found.silence), fate=DriverSilent(), cleanup=cleanup)
             case DriverAlive(client=client):
                 assert client is not None
                 try:
@@ -189,7 +197,9 @@ class Reconciler:
                     report = client.get_checkpoint(flight.epoch) if flight else None
                 except (DriverUnreachable, DriverError) as error:
                     logger.debug("Driver of generation %d: %s", found.generation, error)
-                    return Seen(driver=_up(found, None), fate=DriverSilent(), cleanup=cleanup)
+                    # To replace one that cannot be asked by another of the same image would go on for ever.
+                    waits = error.why if isinstance(error, DriverWithoutTls) and not job.restored else ""
+                    return Seen(driver=_silent(found, error.why, waits), fate=DriverSilent(), cleanup=cleanup)
                 fate = self._fate(flight, report) if flight else EpochUnknown()
                 return Seen(driver=_up(found, status), fate=fate, cleanup=cleanup, report=report)
             case DriverAbsent() | DriverEnded():
@@ -331,14 +341,25 @@ class Reconciler:
             logger.warning("Epoch %d was not aborted: %s", epoch, error)
 
 
-def _up(found: DriverAlive, status: DriverStatus | None) -> Driver:
-    asked = "its process was asked to end" if status is not None and status.ending else ""
+def _up(found: DriverAlive, status: DriverStatus) -> Driver:
+    asked = "its process was asked to end" if status.ending else ""
     return DriverUp(
         generation=found.generation,
         status=status,
         waiting=found.waiting,
         since=found.since,
         leaving=found.leaving or asked,
+    )
+
+
+def _silent(found: DriverAlive, silence: str, waiting: str = "") -> Driver:
+    return DriverUp(
+        generation=found.generation,
+        status=None,
+        waiting=found.waiting or waiting,
+        since=found.since,
+        leaving=found.leaving,
+        silence=silence,
     )
 
 

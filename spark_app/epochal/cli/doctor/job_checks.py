@@ -99,9 +99,10 @@ def checkpoints(_: ClusterFacts, job: Job) -> Iterator[Finding]:
     if running and fresh.get("status") == "False":
         do = f"epochal checkpoints {name}: failed ones say why; docs/runbook.md#epochalcheckpointstale"
         yield problem("CheckpointsStale", about, str(fresh.get("message") or "checkpoints are too old"), do)
-    if running and condition(job, "Ready").get("status") == "Unknown":
+    ready = condition(job, "Ready")
+    if running and ready.get("status") == "Unknown":
         do = f"epochal logs {name} --tail 50; see that NetworkPolicies let the operator reach port 7070"
-        yield problem("DriverSilent", about, "its driver does not answer", do)
+        yield problem("DriverSilent", about, str(ready.get("message") or "the driver does not answer"), do)
     if (failures := (status.get("cleanup") or {}).get("failures", 0)) > 1:
         do = f"epochal logs {name} --cleanup: usually it may not delete objects"
         yield warning("CleanupFails", about, f"{failures} cleanups in a row failed: the store grows", do)
