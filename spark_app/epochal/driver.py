@@ -47,6 +47,7 @@ from epochal.runtime.engine import Engine
 from epochal.runtime.errors import PipelineError, UserCodeError, summarize_error, undescribed
 from epochal.runtime.http.control_server import ControlServer
 from epochal.runtime.http.server_tls import server_context
+from epochal.runtime.spark.beside import find_modules_in
 from epochal.runtime.spark.executors import out_of_memory
 from epochal.runtime.spark.jvm import JAVA_BRIDGE, jvm_exit_code, log_errors_only
 from epochal.runtime.warm_up import warm_up
@@ -364,6 +365,7 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules[spec.name] = module
     # Executors may not have the file: its functions are sent to them whole.
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    find_modules_in(path.resolve().parent)
     spec.loader.exec_module(module)
     return module
 
