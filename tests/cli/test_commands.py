@@ -231,7 +231,8 @@ def test_missing_files_and_mistaken_options(tmp_path: Path, manifest: Path) -> N
     assert "there is no file" in refused("run", str(manifest))
     document["spec"]["pipeline"] = {"configMap": {"name": "program"}}
     manifest.write_text(yaml.safe_dump(document))
-    assert "needs ConfigMap program in the same file" in refused("validate", str(manifest))
+    for command in ("run", "explain"):
+        assert "needs ConfigMap program in the same file" in refused(command, str(manifest))
     config_map = {"kind": "ConfigMap", "metadata": {"name": "program"}, "data": {"pipeline.py": "def build(p): ..."}}
     manifest.write_text(yaml.safe_dump_all([config_map, document]))
     assert "valid" in ok("validate", str(manifest))

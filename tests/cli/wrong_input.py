@@ -51,7 +51,7 @@ spec:
 
 ```python
 def build(p):
-    p.parameters['output']
+    p.parameters["output"]
 ```
 
 Written by `python -m tests.cli.wrong_input --write`; the tests in `tests/cli` keep it true.
@@ -60,9 +60,11 @@ Written by `python -m tests.cli.wrong_input --write`; the tests in `tests/cli` k
 
 @dataclass(frozen=True, kw_only=True)
 class Wrong:
-    """``says`` must be in the answer. ``text`` is the whole manifest, ``changes`` are made to the good one."""
+    """``says`` must be in the answer, which is no error if it ``warns``. ``text`` is the whole manifest, ``changes``
+    are made to the good one."""
 
     says: str
+    warns: bool = False
     arguments: tuple[str, ...] = ("validate", "job.yaml")
     changes: Mapping[str, Any] = field(default_factory=dict)
     text: str | None = None
@@ -117,7 +119,7 @@ def answer(wrong: Wrong) -> tuple[int, str]:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise AssertionError(f"{wrong.shown}: a stack trace") from result.exception
     text = re.sub(r"Usage: .*\n(Try .*\n)?\n?", "", text)
-    text = " ".join(text.removeprefix("epochal: ").split())
+    text = " ".join(text.removeprefix("epochal: ").split()).removesuffix(" job.yaml: default/words is valid")
     return result.exit_code, text if len(text) <= LONGEST else f"{text[: LONGEST - 100]} … {text[-90:]}"
 
 

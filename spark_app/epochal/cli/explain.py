@@ -9,7 +9,7 @@ import click
 
 from epochal.cli.cluster.jobs import ClusterJob
 from epochal.cli.errors import UserError
-from epochal.cli.manifests import LocalJob, load_job
+from epochal.cli.manifests import LocalJob, check_given, load_job
 from epochal.cli.targets import Target, target_options
 from epochal.protocol.errors import ProtocolError
 
@@ -40,6 +40,7 @@ def explain(manifest: Path, parameters: tuple[str, ...], how: str) -> None:
     session; no source is started.
     """
     job = load_job(manifest, parameters)
+    check_given(job, parameters)
     graph = _planned(job) if job.is_sql else _described(job)
     for line in {"tree": tree, "mermaid": mermaid, "dot": dot}[how](graph):
         click.echo(line)

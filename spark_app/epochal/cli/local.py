@@ -220,7 +220,7 @@ class LocalBackend:
         write_atomically(directory / "config.json", msgspec.json.format(msgspec.json.encode(config)))
         module = os.environ.get(DRIVER_MODULE_VARIABLE, "epochal.driver")
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        given = {str(item["name"]): str(item["value"]) for item in self._spec.env}
+        given = {str(item["name"]): str(item.get("value", "")) for item in self._spec.env}
         self._process(generation).start(
             [sys.executable, "-m", module, str(directory / "config.json")],
             env=environment | given | {TOKEN_VARIABLE: token, CAUSE_VARIABLE: str(directory / CAUSE)},

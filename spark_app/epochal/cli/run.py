@@ -11,7 +11,7 @@ from rich.console import Console
 from epochal.cli.errors import EXIT_JOB_FAILED, UserError
 from epochal.cli.files import last_lines
 from epochal.cli.local import JobDirectory, LocalBackend
-from epochal.cli.manifests import DEFAULT_STATE_DIR, load_job
+from epochal.cli.manifests import DEFAULT_STATE_DIR, check_given, load_to_run
 from epochal.cli.runner import Runner, Wishes, listening
 from epochal.cli.view import LiveView, PlainView
 from epochal.control.events import late_message
@@ -95,7 +95,8 @@ def _run(
     repeat: bool,
     plain: bool,
 ) -> int:
-    job = load_job(manifest, parameters)
+    job = load_to_run(manifest, parameters)
+    check_given(job, parameters)
     if job.is_sql:
         job.plan()  # a wrong text is told at once, and not by a driver's log
     directory = JobDirectory(state_dir, job.spec.namespace, job.spec.name)
@@ -109,7 +110,7 @@ def _run(
         with live or nullcontext():
             runner = Runner(
                 backend=backend,
-                load_spec=lambda: _with_choice(load_job(manifest, parameters).spec, repeat=repeat),
+                load_spec=lambda: _with_choice(load_to_run(manifest, parameters).spec, repeat=repeat),
                 watched=manifest,
                 view=live or PlainView(),
                 wishes=wishes,

@@ -7,18 +7,25 @@ SCALA = "2.13"
 SPARK = "4.2"
 """The versions that this release is built for."""
 
-_COORDINATES = re.compile(r"[\w.-]+:[\w.-]+:[\w.+-]+")
 _SCALA_SUFFIX = re.compile(r"_(2\.\d+)$")
+_PARTS = 3
+
+
+def bad_coordinates(conf: Mapping[str, str]) -> Iterator[str]:
+    """Of ``spark.jars.packages``, each in a sentence: Spark starts with none of these."""
+    for package in _packages(conf):
+        if _coordinates(package) is None:
+            yield f"spark.jars.packages: {package!r} is no coordinate: write group:artifact:version"
 
 
 def jar_problems(conf: Mapping[str, str]) -> Iterator[str]:
-    """Problems of ``spark.jars.packages``, each in a sentence."""
+    """What hardly fits in ``spark.jars.packages``, each in a sentence. An image may have another Spark."""
     seen: dict[str, str] = {}
-    for package in filter(None, (part.strip() for part in conf.get("spark.jars.packages", "").split(","))):
-        if not _COORDINATES.fullmatch(package):
-            yield f"spark.jars.packages: {package!r} is no coordinate: write group:artifact:version"
+    for package in _packages(conf):
+        coordinates = _coordinates(package)
+        if coordinates is None:
             continue
-        group, artifact, version = package.split(":")
+        group, artifact, version = coordinates
         scala = _SCALA_SUFFIX.search(artifact)
         if scala and scala[1] != SCALA:
             right = artifact.replace(scala[0], f"_{SCALA}")
@@ -35,6 +42,16 @@ def jar_problems(conf: Mapping[str, str]) -> Iterator[str]:
         seen[name] = version
 
 
+def _packages(conf: Mapping[str, str]) -> Iterator[str]:
+    return filter(None, (part.strip() for part in conf.get("spark.jars.packages", "").split(",")))
+
+
+def _coordinates(package: str) -> tuple[str, str, str] | None:
+    """As Spark takes them apart, which allows a slash for a colon."""
+    parts = [part.strip() for part in package.replace("/", ":").split(":")]
+    return (parts[0], parts[1], parts[2]) if len(parts) == _PARTS and all(parts) else None
+
+
 PACKAGES = {
     "kafka": f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{SPARK}.0",
     "delta": "io.delta:delta-spark_4.2_2.13:4.4.0",
@@ -45,6 +62,7 @@ PACKAGES = {
 
 def jars_of_format(name: str, conf: Mapping[str, str]) -> str:
     """The package that a source of this format needs and the settings do not bring; empty if there is nothing to do."""
-    if name not in PACKAGES or conf.get("spark.jars"):
+    own = ("spark.jars", "spark.driver.extraClassPath")
+    if name not in PACKAGES or any(conf.get(setting) for setting in own):
         return ""
     return "" if name in conf.get("spark.jars.packages", "") else PACKAGES[name]

@@ -158,7 +158,7 @@ def parse_job(manifest: Mapping[str, Any]) -> JobSpec:
     metadata = filled.get("metadata") or {}
     spec = filled["spec"]
     try:
-        namespace = check_kubernetes_label("namespace", str(metadata.get("namespace", DEFAULT_NAMESPACE)))
+        namespace = check_kubernetes_label("namespace", str(metadata.get("namespace") or DEFAULT_NAMESPACE))
         name = check_kubernetes_label("job", str(metadata.get("name", "")))
     except InvalidNameError as error:
         raise ManifestError([f"metadata: {error}"]) from error

@@ -11,7 +11,7 @@ from epochal.cli.doctor.cluster_checks import accounts
 from epochal.cli.doctor.finding import Finding, ok, problem, warning
 from epochal.cli.doctor.seen import ClusterFacts, account_of
 from epochal.cli.output import seconds_of_stamp
-from epochal.control.jars import jar_problems
+from epochal.control.jars import bad_coordinates, jar_problems
 from epochal.control.labels import ROLE_LABEL, Role
 
 Job = Mapping[str, Any]
@@ -189,8 +189,11 @@ def spec_here(seen: ClusterFacts, job: Job) -> Iterator[Finding]:
         if uri not in own or storage.get("endpoint"):
             do = "Set checkpoint.storage.credentialsSecret, or list the URI in the chart's operator.ownIdentityStores."
             yield problem("StoreNotReadable", about, f"the operator has no credentials for {uri}", do)
+    do = "Use the jars of docs/connectors.md."
+    for message in bad_coordinates(spec.get("sparkConf") or {}):
+        yield problem("JarsDoNotFit", about, f"spec.sparkConf: {message}", do)
     for message in jar_problems(spec.get("sparkConf") or {}):
-        yield problem("JarsDoNotFit", about, f"spec.sparkConf: {message}", "Use the jars of docs/connectors.md.")
+        yield warning("JarsDoNotFit", about, f"spec.sparkConf: {message}", do)
 
 
 CHECKS: tuple[Callable[[ClusterFacts, Job], Iterator[Finding]], ...] = (phase, checkpoints, pods, references, spec_here)
