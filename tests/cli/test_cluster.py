@@ -247,8 +247,9 @@ def test_a_report_has_what_helps_and_no_secret(world: World, tmp_path: Path, nam
     assert [what for what, value in PLANTED.items() if value in everything] == []
     for file in ("job.yaml", "events.yaml", "operator.yaml", "crd.yaml", "doctor.yaml", "versions.json", "README.txt"):
         assert files[f"report/{file}"], file
-    assert "eu-central-1" in files["report/job.yaml"], "what is no secret stays"
-    assert "s3://bucket/jobs" in files["report/job.yaml"]
+    assert "eu-central-1" not in files["report/job.yaml"], "each literal value of the environment is left out"
+    assert "s3://bucket/jobs" in files["report/job.yaml"], "what is no secret stays"
+    assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
     assert "JobStalled" in files["report/doctor.yaml"]
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import platform
 import sys
 import tarfile
@@ -29,6 +30,7 @@ from epochal.control.labels import JOB_LABEL, PLURAL
 from epochal.version import __version__
 
 TAIL = 2000
+MODE = 0o600
 PACKAGES = ("epochal", "pyspark", "obstore", "pyarrow", "duckdb", "kubernetes", "click", "msgspec", "kopf")
 README = """\
 A report of Epochal, made by `epochal report`. Values that are or look like secrets are replaced by <redacted>;
@@ -220,15 +222,18 @@ def _yaml(data: Any) -> str:
 
 
 def _pack(output: Path, files: Mapping[str, str]) -> None:
+    """For the eyes of its owner, until they have looked through it."""
     root = output.name.removesuffix(".tar.gz").removesuffix(".tgz").removesuffix(".zip")
-    if output.suffix == ".zip":
-        with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
+    with open(os.open(output, os.O_RDWR | os.O_CREAT | os.O_TRUNC, MODE), "w+b") as file:  # noqa: PTH123 - a descriptor
+        os.fchmod(file.fileno(), MODE)  # of one that was there
+        if output.suffix == ".zip":
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, text in sorted(files.items()):
+                    archive.writestr(f"{root}/{name}", text)
+            return
+        with tarfile.open(fileobj=file, mode="w:gz") as tar:
             for name, text in sorted(files.items()):
-                archive.writestr(f"{root}/{name}", text)
-        return
-    with tarfile.open(output, "w:gz") as tar:
-        for name, text in sorted(files.items()):
-            data = text.encode()
-            info = tarfile.TarInfo(f"{root}/{name}")
-            info.size, info.mtime, info.mode = len(data), int(time.time()), 0o600
-            tar.addfile(info, io.BytesIO(data))
+                data = text.encode()
+                info = tarfile.TarInfo(f"{root}/{name}")
+                info.size, info.mtime, info.mode = len(data), int(time.time()), MODE
+                tar.addfile(info, io.BytesIO(data))
