@@ -19,6 +19,11 @@ from epochal.control.labels import RESTART_ANNOTATION
 from epochal.control.lifecycle import AT_REST
 
 Status = Mapping[str, Any]
+Test = Callable[[Status], bool]
+
+
+def _any(_: Status) -> bool:
+    return True
 
 
 class Duration(click.ParamType[float]):
@@ -97,7 +102,8 @@ def restart(target: Target, wait: bool, timeout: float) -> None:
     job.patch({"metadata": {"annotations": {RESTART_ANNOTATION: datetime.now(UTC).isoformat(timespec="milliseconds")}}})
     click.echo(f"{job.name} takes a last checkpoint, and a new driver starts")
     if wait:
-        _wait_until_ready(job, timeout, lambda status: int(status.get("generation") or 0) > before)
+        newer = lambda status: int(status.get("generation") or 0) > before  # noqa: E731 - said twice
+        _wait_until_ready(job, timeout, newer, begun=newer)
 
 
 @click.command()
@@ -117,8 +123,8 @@ def scale(target: Target, replicas: int, wait: bool, timeout: float) -> None:
         _wait_until_ready(job, timeout, lambda status: status.get("executors") == replicas)
 
 
-def _wait_until_ready(job: ClusterJob, timeout: float, also: Callable[[Status], bool] = lambda _: True) -> None:
-    status = job.wait_for(lambda status: _is_ready(status) and also(status), "running", timeout)
+def _wait_until_ready(job: ClusterJob, timeout: float, also: Test = _any, begun: Test = _any) -> None:
+    status = job.wait_for(lambda status: _is_ready(status) and also(status), "running", timeout, begun)
     click.echo(f"{job.name} runs: generation {status.get('generation')}, epoch {status.get('epoch')}")
 
 

@@ -1,5 +1,6 @@
 """``epochal get`` and ``epochal describe``: jobs, wherever they run."""
 
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import click
 import msgspec
 from rich.table import Table
 
-from epochal.cli.cluster.client import ForbiddenError, load_cluster
+from epochal.cli.cluster.client import ClusterError, ForbiddenError, KubeContext, load_cluster
 from epochal.cli.cluster.jobs import ClusterJob, condition, event_time
 from epochal.cli.cluster.pods import container_states, trouble
 from epochal.cli.errors import UserError
@@ -21,6 +22,10 @@ from epochal.control.labels import PLURAL
 
 _COLUMNS = ("NAME", "READY", "PHASE", "EPOCH", "LAST CHECKPOINT", "LAG", "ROWS/S", "RESTARTS", "AGE")
 _WIDE = ("GENERATION", "EXECUTORS", "SIZE", "DURATION", "MESSAGE")
+
+WATCH_PAUSE = 1.0
+WATCH_TRIES = 30
+"""Failures in a row."""
 
 Body = Mapping[str, Any]
 
@@ -74,18 +79,31 @@ def get(
     wide = how == "wide"
     console().print(_table(bodies, wide=wide, namespaces=all_namespaces))
     if watch:
-        shown = {body["metadata"]["uid"]: _row(body, wide=True) for body in bodies}
+        shown = {body["metadata"].get("uid"): _row(body, wide=True) for body in bodies}
         only = {"fieldSelector": f"metadata.name={name}"} if name else {"labelSelector": selector}
-        for event in cluster.watch(PLURAL, None if all_namespaces else cluster.namespace, **only):
+        for event in _changes(cluster, None if all_namespaces else cluster.namespace, only):
             body = event["object"]
-            if event["type"] not in ("ADDED", "MODIFIED", "DELETED"):
-                continue
             row = _row(body, wide=True)
-            if event["type"] == "DELETED" or shown.get(body["metadata"]["uid"]) != row:
-                shown[body["metadata"]["uid"]] = row
+            if event["type"] == "DELETED" or shown.get(body["metadata"].get("uid")) != row:
+                shown[body["metadata"].get("uid")] = row
                 table = _table([body], wide=wide, namespaces=all_namespaces)
                 table.show_header = False
                 console().print(table)
+
+
+def _changes(cluster: KubeContext, namespace: str | None, only: Mapping[str, str]) -> Iterator[Any]:
+    """For ever: a watch begins with all that there is, so one that has ended or broken is begun anew."""
+    failures = 0
+    while True:
+        try:
+            for event in cluster.watch(PLURAL, namespace, **only):
+                failures = 0
+                yield event
+        except ClusterError as error:
+            failures += 1
+            if not error.is_outage or failures > WATCH_TRIES:
+                raise
+        time.sleep(WATCH_PAUSE)
 
 
 def _table(bodies: list[Any], *, wide: bool, namespaces: bool) -> Table:

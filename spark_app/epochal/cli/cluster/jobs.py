@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from epochal.cli.cluster.client import ForbiddenError, JsonObject, KubeContext, MissingObjectError
+from epochal.cli.cluster.client import ClusterError, ForbiddenError, JsonObject, KubeContext, MissingObjectError
 from epochal.cli.errors import UserError
 from epochal.cli.output import seconds_of_stamp
 from epochal.control.labels import GENERATION_LABEL, JOB_LABEL, PLURAL, ROLE_LABEL, Role
@@ -16,6 +16,8 @@ from epochal.protocol.store import Store, StoreOptions, open_store
 
 JOB_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 POLL = 1.0
+SETTLE = 30.0
+"""Seconds in which an operator that runs takes up what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +81,36 @@ class ClusterJob:
         )
         return open_store(storage["uri"], given, create=False)
 
-    def wait_for(self, done: Callable[[Mapping[str, Any]], bool], what: str, seconds: float) -> Mapping[str, Any]:
-        end = time.monotonic() + seconds
+    def wait_for(
+        self,
+        done: Callable[[Mapping[str, Any]], bool],
+        what: str,
+        seconds: float,
+        begun: Callable[[Mapping[str, Any]], bool] = lambda _: True,
+    ) -> Mapping[str, Any]:
+        """Until the operator says so. That a job has failed counts once what was asked for has ``begun``, or when the
+        operator has had time for it. An API server that is away for a while is waited for."""
+        start = time.monotonic()
         while True:
-            body = self.body()
-            status: Mapping[str, Any] = body.get("status") or {}
-            current = status.get("observedGeneration") == body["metadata"].get("generation")
-            if current and done(status):
-                return status
-            if current and status.get("phase") == "Failed":
-                raise UserError(f"job {self.name} has failed: {status.get('message', '')}")
-            if time.monotonic() > end:
+            waited, trouble = time.monotonic() - start, ""
+            status: Mapping[str, Any] = {}
+            try:
+                body = self.body()
+            except ClusterError as error:
+                if not error.is_outage:
+                    raise
+                trouble = error.message
+            else:
+                status = body.get("status") or {}
+                current = status.get("observedGeneration") == body["metadata"].get("generation")
+                if current and done(status):
+                    return status
+                if current and status.get("phase") == "Failed" and (begun(status) or waited > SETTLE):
+                    raise UserError(f"job {self.name} has failed: {status.get('message', '')}")
+            if waited > seconds:
                 phase, why = status.get("phase", "Pending"), status.get("message") or "see `epochal describe`"
-                raise UserError(f"job {self.name} is not {what} after {seconds:.0f} s, it is {phase}: {why}")
+                told = trouble or f"it is {phase}: {why}"
+                raise UserError(f"job {self.name} is not {what} after {seconds:.0f} s: {told}")
             time.sleep(POLL)
 
 

@@ -149,7 +149,8 @@ class ClusterFacts:
         if self._known.get(("may",)) is False:
             return None
         try:
-            return bool(self.cluster.create("subjectaccessreviews", None, review)["status"].get("allowed"))
+            answer = self.cluster.create("subjectaccessreviews", None, review)
+            return bool((answer.get("status") or {}).get("allowed"))
         except ForbiddenError as error:
             self._known["may",] = False
             self.unseen.append(unknown("rights of service accounts", error.message))
