@@ -122,7 +122,8 @@ WORDS = """\
 aggregate with 500,000 keys of which a batch touches 100,000, each with two executors as processes of their own
 (`local-cluster`). CPU is that of the driver, both executors and all Python workers. Each setting is a process; settings
 take turns, or run side by side (`--side-by-side`). A ratio is the median of all turns; beside it, what single turns
-gave. `scale` shrinks rows and keys."""
+gave. Look at these ranges: on a machine with other work only CPU can be compared, and times below 1 are noise. `scale`
+shrinks rows and keys."""
 
 CHANNEL = """\
 One question about a driver's status, with a connection of its own, and both ends in one process: {plain:.2f} ms of CPU
