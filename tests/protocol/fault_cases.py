@@ -30,6 +30,7 @@ from epochal.protocol.faults import TABLE, UNKNOWN, Area, Fault
 from epochal.runtime.errors import (
     NOT_HERE,
     DamagedStateError,
+    FencedError,
     OperatorError,
     OutsideError,
     PipelineError,
@@ -304,7 +305,10 @@ CASES: Mapping[str, tuple[BaseException, ...]] = {
         in_worker("KeyError: 'user'"),
     ),
     "damaged-state": (DamagedStateError("state/x", "is missing"),),
-    "fenced": (SinkFencedError("generation 3 has taken over"),),
+    "fenced": (
+        SinkFencedError("generation 3 has taken over"),
+        FencedError("generation 3 has taken over from generation 2"),
+    ),
     "newer-release": (errors.NewerDocumentError("m", "written by 9.0", kind="Manifest"),),
     "unavailable": (
         UnavailableError("the service is being updated"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from epochal.runtime.checkpoint.patience import Patience
-from epochal.runtime.errors import OutsideError, UnavailableError
+from epochal.runtime.errors import FencedError, OutsideError, UnavailableError
 
 
 class Clock(threading.Event):
@@ -82,6 +82,23 @@ def test_what_a_moment_does_not_mend_is_not_waited_for(error: Exception) -> None
     with pytest.raises(type(error)):
         patience(clock, said).call("sink 'out'", target, seconds=600.0)
     assert (target.calls, said) == (1, [])
+
+
+def test_before_each_retry_it_looks_whether_the_call_may_still_be_made() -> None:
+    clock, looks = Clock(), list[float]()
+    target = Target(clock, 1e9, away)
+
+    def look() -> None:
+        looks.append(clock.now)
+        if len(looks) == 1:
+            raise UnavailableError("the store is away, too")  # so nobody knows: it is another try that failed
+        if len(looks) == 3:
+            raise FencedError("generation 2 has taken over from generation 1")
+
+    with pytest.raises(FencedError):
+        patience(clock, []).call("sink 'out'", target, seconds=600.0, before_retry=look)
+    assert target.calls == 2, "the first time, and the one time that it might"
+    assert looks[0] > 0.0
 
 
 def test_no_time_is_no_wait() -> None:

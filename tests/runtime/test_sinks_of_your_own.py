@@ -11,10 +11,18 @@ from pyspark.sql.types import StructType
 from epochal.control.driver_client import DriverClient
 from epochal.operators.stateless import TransformOperator
 from epochal.protocol.barrier import CheckpointBarrier
-from epochal.protocol.control import EXIT_FAILED, CheckpointState, DriverConfig, PipelineConfig, StorageConfig
-from epochal.protocol.documents import Manifest
+from epochal.protocol.control import (
+    EXIT_FAILED,
+    EXIT_FENCED,
+    CheckpointState,
+    DriverConfig,
+    PipelineConfig,
+    StorageConfig,
+)
+from epochal.protocol.documents import GenerationRecord, Manifest
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
+from epochal.protocol.publish import claim_generation
 from epochal.protocol.resolve import read_epoch
 from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
 from epochal.runtime.dataflow.graph import SINK, Graph, Input, Node
@@ -22,7 +30,7 @@ from epochal.runtime.dataflow.operator import Batch, Collector, OperatorContext
 from epochal.runtime.dataflow.source import BoundSource, SourceSpec, SourceTask
 from epochal.runtime.dataflow.two_phase_sink import SinkOperator
 from epochal.runtime.engine import Engine
-from epochal.runtime.errors import PipelineError
+from epochal.runtime.errors import PipelineError, UnavailableError
 from epochal.runtime.http.control_server import ControlServer
 from epochal.runtime.spark.background import Background
 from epochal.runtime.state.persistence import store_of
@@ -90,6 +98,34 @@ def test_nothing_but_commit_is_needed_and_a_commit_that_failed_is_made_by_the_ne
     read(1)
     assert job.checkpoint(then_stop=True).state is CheckpointState.READY
     assert {epoch: len(objects) for epoch, objects in sink.objects.items()} == {1: 1, 2: 1, 3: 1}
+
+
+class Overtaken(Kept):
+    """While it waits for its target, the next generation begins."""
+
+    calls = 0
+
+    def __init__(self, job: StorageConfig) -> None:
+        super().__init__()
+        self._storage = job
+
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
+        self.calls += 1
+        record = GenerationRecord(generation=Generation(2), claim="the next", created=0, writer="elsewhere")
+        assert claim_generation(store_of(self._storage), PATHS, record) is None
+        raise UnavailableError("the table is being moved")
+
+
+def test_a_commit_that_waits_is_not_made_once_a_newer_generation_has_begun(
+    spark: SparkSession, files: Files, tmp_path: Path
+) -> None:
+    sink = Overtaken(StorageConfig(uri=(tmp_path / "store").as_uri()))
+    job = LocalJob(spark, lambda p: files.read(p).to("out", sink), tmp_path)
+    engine = job.start()
+    job.checkpoint()
+    job.wait(lambda: engine.exit_code is not None, "the driver to see that it is fenced")
+    assert (engine.exit_code, sink.calls) == (EXIT_FENCED, 1)
+    assert engine.status().message == "generation 2 has taken over from generation 1"
 
 
 def refusal(sink: Any) -> str:

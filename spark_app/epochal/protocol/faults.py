@@ -525,9 +525,9 @@ TABLE: tuple[Fault, ...] = (
         ),
         _restarts(
             "fenced",
-            "A newer generation of the job has taken over the target",
+            "A newer generation of the job has begun, or has taken over the target",
             "Nothing.",
-            "class:epochal.SinkFencedError",
+            "class:epochal.FencedError, class:epochal.SinkFencedError",
         ),
         _edit(
             "newer-release",

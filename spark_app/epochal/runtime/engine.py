@@ -58,7 +58,7 @@ from epochal.runtime.dataflow.seen_files import SeenFiles
 from epochal.runtime.dataflow.source import BoundSource, SourceTask
 from epochal.runtime.dataflow.task import Task, known_watermark
 from epochal.runtime.dataflow.two_phase_sink import BoundSink
-from epochal.runtime.errors import DamagedStateError, PipelineError, WouldRepeatError
+from epochal.runtime.errors import DamagedStateError, FencedError, PipelineError, WouldRepeatError
 from epochal.runtime.http.prometheus import DriverMetrics, Scrape
 from epochal.runtime.http.reports import Reports
 from epochal.runtime.spark.background import Background
@@ -133,7 +133,7 @@ class Engine:
 
     def fail(self, error: BaseException) -> None:
         """End with the exit code that the table of faults has for this error."""
-        code = exit_code(error)
+        code = _exit_code(error)
         if code != EXIT_MISCONFIGURED:  # then the message says it all
             logger.error("Driver of generation %s failed", self.config.generation, exc_info=error)
         self._end(code, DriverPhase.FAILED, str(error))
@@ -405,7 +405,7 @@ class Engine:
             )
 
     def _on_error(self, error: BaseException) -> None:
-        self._end(exit_code(error), DriverPhase.FAILED, str(error))
+        self._end(_exit_code(error), DriverPhase.FAILED, str(error))
 
     def _end(self, code: int, phase: DriverPhase, message: str) -> None:
         if self.exit_code is None:
@@ -502,6 +502,10 @@ def _tables(manifest: Manifest | None, operator: str) -> Mapping[str, StoredTabl
     """An operator's tables in a manifest. A source's are not Spark's."""
     state = None if manifest is None else manifest.operators.get(operator)
     return {} if state is None or state.position is not None else state.tables
+
+
+def _exit_code(error: BaseException) -> int:
+    return EXIT_FENCED if isinstance(error, FencedError) else exit_code(error)
 
 
 def _check_unclaimed(task: Task, stored: Mapping[str, StoredTable], epoch: Epoch) -> None:

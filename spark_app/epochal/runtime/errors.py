@@ -51,6 +51,10 @@ class WouldRepeatError(Exception):
     """Output that is committed would come a second time, and the spec has not chosen that."""
 
 
+class FencedError(Exception):
+    """A newer generation of the job has begun: what this driver was about to do is no longer its own to do."""
+
+
 class JobStoppingError(Exception):
     """Raised into a source's batch that came after the last barrier: the batch belongs to nobody."""
 

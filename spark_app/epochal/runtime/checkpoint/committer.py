@@ -2,19 +2,22 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from epochal.protocol.documents import AT_END, COMMITTED_TABLES, PENDING, CommitRecord, Manifest
 from epochal.protocol.epochs import Generation
 from epochal.protocol.paths import JobPaths
-from epochal.protocol.publish import record_commit
+from epochal.protocol.publish import newer_generation, record_commit
 from epochal.protocol.store import Store
 from epochal.runtime.checkpoint.patience import Patience
 from epochal.runtime.dataflow.task import Task
 from epochal.runtime.dataflow.two_phase_sink import COMMIT_PATIENCE, BoundSink
-from epochal.runtime.errors import DamagedStateError, OperatorError, PipelineError
+from epochal.runtime.errors import DamagedStateError, FencedError, OperatorError, PipelineError
 from epochal.runtime.state.persistence import Persistence
 from epochal.runtime.state.stored_types import with_types_of
 from epochal.runtime.state.tables import Run, union
+
+T = TypeVar("T")
 
 
 class Committer:
@@ -52,7 +55,8 @@ class Committer:
         1. Every sink commits what the manifest has pending for it.
         2. Record that all have.
 
-        Rows that are damaged in the store are a :class:`DamagedStateError`.
+        Rows that are damaged in the store are a :class:`DamagedStateError`; if a newer generation begins while this
+        waits, that is a :class:`FencedError`.
         """
         # Step 1
         for name, task in self._tasks.items():
@@ -62,7 +66,7 @@ class Committer:
                 on_sink(name)
         # Step 2
         record = CommitRecord(epoch=manifest.epoch, generation=self._generation)
-        self._patience.call(
+        self._patiently(
             "recording the commit",
             lambda: record_commit(self._store, self._paths, record),
             seconds=COMMIT_PATIENCE,
@@ -114,13 +118,13 @@ class Committer:
                 read = [self._persistence.read(run, manifest.epoch, declared=declared).hold() for run in stored]
             frame = union(run.frame for run in held or read) if sink.needs_frame else None
             objects = [part.object for part in parts]
-            self._patience.call(
+            self._patiently(
                 f"sink {task.name!r}",
                 lambda: sink.commit(manifest.epoch, frame, objects, task.context),
                 seconds=sink.commit_patience,
                 on_wait=on_wait,
             )
-        except DamagedStateError:
+        except (DamagedStateError, FencedError):
             raise
         except Exception as error:
             if held is None:
@@ -130,3 +134,11 @@ class Committer:
             for run in read:
                 run.release()
         bound.pending.committed(held or [], sum(part.rows for part in parts))
+
+    def _patiently(self, what: str, call: Callable[[], T], *, seconds: float, on_wait: Callable[[str], None]) -> T:
+        return self._patience.call(what, call, seconds=seconds, on_wait=on_wait, before_retry=self._check_fence)
+
+    def _check_fence(self) -> None:
+        """While this driver waited, another one may have begun and taken the epoch back."""
+        if fenced := newer_generation(self._store, self._paths, self._generation):
+            raise FencedError(fenced.message)

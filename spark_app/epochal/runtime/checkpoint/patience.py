@@ -29,14 +29,22 @@ class Patience:
     clock: Callable[[], float] = time.monotonic
 
     def call(
-        self, what: str, call: Callable[[], T], *, seconds: float, on_wait: Callable[[str], None] = lambda _: None
+        self,
+        what: str,
+        call: Callable[[], T],
+        *,
+        seconds: float,
+        on_wait: Callable[[str], None] = lambda _: None,
+        before_retry: Callable[[], None] = lambda: None,
     ) -> T:
         """Call until it works, for so many seconds; only where the table of faults says that waiting helps. The call
-        must be one that may be made twice."""
+        must be one that may be made twice. ``before_retry`` sees whether it still may; it is part of the try."""
         began, pause, waits = self.clock(), FIRST_PAUSE, False
         try:
             while True:
                 try:
+                    if waits:
+                        before_retry()
                     return call()
                 except Exception as error:
                     left = began + seconds - self.clock()
