@@ -12,7 +12,6 @@ import signal
 import ssl
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,6 @@ from types import ModuleType
 from typing import cast
 
 import msgspec
-import pyspark
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
@@ -50,6 +48,7 @@ from epochal.runtime.http.server_tls import server_context
 from epochal.runtime.spark.beside import find_modules_in
 from epochal.runtime.spark.executors import out_of_memory
 from epochal.runtime.spark.jvm import JAVA_BRIDGE, jvm_exit_code, log_errors_only
+from epochal.runtime.users_code import users_line
 from epochal.runtime.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
@@ -295,19 +294,12 @@ def describe(pipeline: Pipeline, config: PipelineConfig) -> None:
                 f"spark.jars.packages: {PACKAGES.get(missing[1].lower(), 'group:artifact:version')} "
                 "(docs/connectors.md)"
             ) from error
-        where = _users_line(error)
+        where = users_line(error)
         message = f"the pipeline function failed with {type(error).__name__}: {summarize_error(error)}"
         raise undescribed(f"{message} ({where.filename}:{where.lineno})", error) from error
 
 
 _NO_SOURCE = re.compile(r"Failed to find (?:the )?data source: (\w+)")
-_LIBRARIES = tuple(str(Path(module.__file__ or "").parent) + os.sep for module in (pyspark, JAVA_BRIDGE, epochal))
-
-
-def _users_line(error: BaseException) -> traceback.FrameSummary:
-    """The last line that is in no library: most errors come up deep inside Spark."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return next((frame for frame in reversed(frames) if not frame.filename.startswith(_LIBRARIES)), frames[-1])
 
 
 def sql_text(config: PipelineConfig) -> str | None:

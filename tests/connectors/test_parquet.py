@@ -7,9 +7,9 @@ import pytest
 
 from epochal.connectors.parquet.sink import OWNER, ParquetSink
 from epochal.protocol.control import StorageConfig
-from epochal.protocol.errors import StoreError, StoreRefusedError
+from epochal.protocol.errors import StoreRefusedError
 from epochal.protocol.store import Store
-from epochal.runtime.errors import PipelineError
+from epochal.runtime.errors import OutsideError, PipelineError
 from epochal.runtime.state.persistence import store_of
 from tests.connectors.commits import Commits, Cut, rows
 from tests.support.s3 import S3Bucket
@@ -173,7 +173,7 @@ def test_where_the_store_does_not_copy_results_go_through_the_driver(
 def test_a_file_of_somebody_else_is_not_overwritten_in_a_bucket(in_bucket: Make) -> None:
     place = in_bucket("the same bucket")
     store_of(place.output).create(FIRST, b"of somebody else")
-    with pytest.raises(StoreError, match=rf"{FIRST} with other content.*Give this job a place of its own"):
+    with pytest.raises(OutsideError, match=rf"{FIRST} with other content.*Give this job a place of its own"):
         place.commit()
     assert store_of(place.output).get(FIRST) == b"of somebody else"
 
@@ -181,7 +181,7 @@ def test_a_file_of_somebody_else_is_not_overwritten_in_a_bucket(in_bucket: Make)
 def test_a_file_of_somebody_else_is_not_overwritten_on_disk(on_disk: Place) -> None:
     same_size = b"x" * len(on_disk.pending()[0])
     store_of(on_disk.output).create(FIRST, same_size)
-    with pytest.raises(StoreError, match=rf"{FIRST} with other content.*Give this job a place of its own"):
+    with pytest.raises(OutsideError, match=rf"{FIRST} with other content.*Give this job a place of its own"):
         on_disk.commit()
     assert store_of(on_disk.output).get(FIRST) == same_size
 

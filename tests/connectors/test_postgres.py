@@ -15,6 +15,7 @@ from epochal.connectors.commit_ledger import SinkFencedError
 from epochal.connectors.postgres import log as postgres_log
 from epochal.connectors.postgres.sink import PostgresSink
 from epochal.connectors.postgres.target import PostgresTarget
+from epochal.protocol.faults import FixedBy, fault_of
 from epochal.runtime.errors import PipelineError, UnavailableError
 from tests.connectors.commits import SCHEMA, Commits, Cut, rows
 from tests.support.postgres import PostgresServer
@@ -93,6 +94,14 @@ def committed(dsn: str, commits: Commits, *epochs: int, generation: int = 1) -> 
     for epoch in epochs:
         sink.commit(epoch, None, commits.objects(rows((epoch, "a"), (epoch, "a"))), ctx)
     return sink
+
+
+def test_a_text_that_postgres_cannot_hold_is_the_jobs_to_change(dsn: str, commits: Commits) -> None:
+    execute(dsn, TABLE)
+    sink = committed(dsn, commits)
+    with pytest.raises(psycopg.DataError, match="NUL") as caught:
+        sink.commit(1, None, commits.objects(rows((1, "a\x00b"))), commits.context())
+    assert fault_of(caught.value).fixed_by is FixedBy.EDIT
 
 
 def ids(dsn: str) -> list[int]:

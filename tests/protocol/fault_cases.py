@@ -37,6 +37,7 @@ from epochal.runtime.errors import (
     UnavailableError,
     UserCodeError,
 )
+from epochal.runtime.users_code import users_code
 from epochal_operator.api import ApiError, ConflictError, GoneError, NotFoundError
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
@@ -74,6 +75,15 @@ def describing(error: BaseException) -> BaseException:
     return caused(UserCodeError("the pipeline function failed"), error)
 
 
+def committing(error: Exception) -> BaseException:
+    """As a function of the user's raises it for an epoch's rows."""
+    try:
+        with users_code():
+            raise error
+    except UserCodeError as told:
+        return OperatorError("out", told)
+
+
 def answered(status: int) -> BaseException:
     return urllib.error.HTTPError("http://registry:8081/subjects", status, "said", Message(), None)
 
@@ -105,7 +115,12 @@ CASES: Mapping[str, tuple[BaseException, ...]] = {
     ),
     "postgres-disk-full": (sqlstate("53100"),),
     "postgres-constraint": (sqlstate("23505"), sqlstate("23502"), sqlstate("23514")),
-    "postgres-value": (sqlstate("22003"), sqlstate("22P02"), sqlstate("22001")),
+    "postgres-value": (
+        sqlstate("22003"),
+        sqlstate("22P02"),
+        sqlstate("22001"),
+        psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes"),
+    ),
     "postgres-busy": (*map(sqlstate, ("53200", "53300", "55P03", "40001", "40P01", "57014")),),
     "postgres-away": (*map(sqlstate, ("08006", "57P01", "57P02", "57P03", "25006", "58030", "XX000")),),
     "postgres-client": (psycopg.ProgrammingError("invalid dsn"), psycopg.NotSupportedError("no")),
@@ -303,6 +318,7 @@ CASES: Mapping[str, tuple[BaseException, ...]] = {
         describing(PySparkTypeError("[NOT_COLUMN_OR_STR] Argument `col` should be a Column")),
         in_worker("TypeError: unsupported operand type(s) for +: 'NoneType' and 'int'"),
         in_worker("KeyError: 'user'"),
+        *map(committing, (TypeError("x"), KeyError("x"), NameError("x"))),
     ),
     "damaged-state": (DamagedStateError("state/x", "is missing"),),
     "fenced": (
@@ -314,7 +330,10 @@ CASES: Mapping[str, tuple[BaseException, ...]] = {
         UnavailableError("the service is being updated"),
         in_worker("epochal.runtime.errors.UnavailableError: no answer within 10 s, 3 times"),
     ),
-    "outside": (OperatorError("out", caused(PipelineError("operator 'out'"), OutsideError("there is no topic x"))),),
+    "outside": (
+        OperatorError("out", caused(PipelineError("operator 'out'"), OutsideError("there is no topic x"))),
+        OperatorError("out", OutsideError("s3://b/out: has a epoch-0000000007-00000.parquet with other content")),
+    ),
     "pipeline": (PipelineError("two operators have one name"), errors.InvalidNameError("A is no name")),
     "unknown": (
         RuntimeError("what nobody has thought of"),

@@ -1,5 +1,7 @@
 """Sinks of the user's own: the runtime holds their rows, and commits in one way, while running and when starting."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,12 +10,14 @@ from prometheus_client import exposition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from epochal import Stream
 from epochal.control.driver_client import DriverClient
 from epochal.operators.stateless import TransformOperator
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
     EXIT_FAILED,
     EXIT_FENCED,
+    EXIT_MISCONFIGURED,
     CheckpointState,
     DriverConfig,
     PipelineConfig,
@@ -98,6 +102,48 @@ def test_nothing_but_commit_is_needed_and_a_commit_that_failed_is_made_by_the_ne
     read(1)
     assert job.checkpoint(then_stop=True).state is CheckpointState.READY
     assert {epoch: len(objects) for epoch, objects in sink.objects.items()} == {1: 1, 2: 1, 3: 1}
+
+
+class Slips(SinkOperator):
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
+        forget({"id": epoch})
+
+
+def forget(row: dict[str, int]) -> None:
+    row["user"] += 1
+
+
+def the_function(rows: Stream) -> None:
+    rows.for_each_epoch("out", lambda _rows, epoch: forget({"id": epoch}))
+
+
+def the_sink(rows: Stream) -> None:
+    rows.to("out", Slips())
+
+
+def the_transformation(rows: Stream) -> None:
+    def forgets(some: DataFrame) -> DataFrame:
+        if not some.isEmpty():  # while the pipeline is described there are no rows
+            forget({})
+        return some
+
+    rows.transform("out", forgets).for_each_epoch("end", lambda _rows, _epoch: None)
+
+
+@pytest.mark.parametrize("whose", [the_function, the_sink, the_transformation])
+def test_a_slip_in_code_of_the_users_on_the_driver_is_no_outage(
+    spark: SparkSession, files: Files, tmp_path: Path, whose: Callable[[Stream], None]
+) -> None:
+    job = LocalJob(spark, lambda p: whose(files.read(p)), tmp_path)
+    files.add(1)
+    engine = job.start()
+    job.wait(lambda: engine.exit_code is not None or engine.status().sources[0].rows == 1, "the row")
+    if engine.exit_code is None:
+        job.checkpoint()
+    job.wait(lambda: engine.exit_code is not None, "the driver to end")
+    assert engine.exit_code == EXIT_MISCONFIGURED
+    said = r"operator 'out' failed: KeyError: 'user' \(.*test_sinks_of_your_own\.py:\d+, in forget\)"
+    assert re.fullmatch(said, engine.status().message)
 
 
 class Overtaken(Kept):

@@ -21,6 +21,7 @@ from epochal.runtime.dataflow.operator import (
 )
 from epochal.runtime.errors import PipelineError, summarize_error
 from epochal.runtime.state.tables import Run
+from epochal.runtime.users_code import users_code
 
 Table = DataFrame | Callable[[SparkSession], DataFrame]
 HOW = ("inner", "left")
@@ -109,7 +110,9 @@ class _Lookup(BoundOperator):
         return fresh
 
     def _read(self) -> Run:
-        return Run.materialise(self._keyed(self._spec.rows(self._spark)).repartition(KEY)).hold()
+        with users_code():
+            table = self._spec.rows(self._spark)
+        return Run.materialise(self._keyed(table).repartition(KEY)).hold()
 
     def _keyed(self, table: DataFrame) -> DataFrame:
         """With the keys as one column. A row without a key has no partner, as in any join."""

@@ -11,6 +11,7 @@ from epochal.runtime.dataflow.operator import MAIN, Batch, BindContext, BoundOpe
 from epochal.runtime.errors import PipelineError
 from epochal.runtime.spark.held import only_columns
 from epochal.runtime.state.parquet_run import MANY
+from epochal.runtime.users_code import users_code
 
 REST = "rest"
 """The port of the rows that a condition is not true of."""
@@ -41,7 +42,8 @@ class _Transform(BoundOperator):
         self._spec = spec
 
     def process(self, batch: Batch, out: Collector) -> None:
-        rows, run = self._spec.applied(batch.frame), batch.run
+        with users_code():
+            rows, run = self._spec.applied(batch.frame), batch.run
         # Of few rows, columns that nobody reads cost less than a job that leaves them out.
         held = run is not None and run.rows < MANY and only_columns(rows)
         out.emit(rows, of=run if held else None)

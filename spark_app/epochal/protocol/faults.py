@@ -131,7 +131,7 @@ TABLE: tuple[Fault, ...] = (
             "postgres-value",
             "A value does not fit its column",
             "Cast or filter it in the pipeline; or alter the column.",
-            "sqlstate:22*",
+            "sqlstate:22*, class:psycopg.DataError",
         ),
         _waits(
             "postgres-busy",
@@ -506,7 +506,7 @@ TABLE: tuple[Fault, ...] = (
         ),
         _edit(
             "programming-error",
-            "The pipeline function, or a function that runs in executors, raises what only code can be the cause of",
+            "Your code, on the driver or in executors, raises what only code can be the cause of",
             "Correct the code. Of a value that it cannot handle: let it handle it.",
             "user:ArithmeticError, user:AssertionError, user:AttributeError, user:IndentationError, "
             "user:IndexError, user:KeyError, user:LookupError, user:NameError, user:NotImplementedError, "

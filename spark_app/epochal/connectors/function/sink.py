@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 
 from epochal.runtime.dataflow.operator import OperatorContext
 from epochal.runtime.dataflow.two_phase_sink import SinkOperator
+from epochal.runtime.users_code import users_code
 
 EpochFunction = Callable[[DataFrame, int], None]
 
@@ -22,7 +23,8 @@ class ForEachEpochSink(SinkOperator):
 
     def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
         if frame is not None:
-            self._function(frame, epoch)
+            with users_code():
+                self._function(frame, epoch)
 
 
 def show(rows: int = 20) -> EpochFunction:

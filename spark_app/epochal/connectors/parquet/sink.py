@@ -12,11 +12,11 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from epochal.protocol.control import StorageConfig
-from epochal.protocol.errors import AccessDeniedError, StoreError, StoreRefusedError
+from epochal.protocol.errors import AccessDeniedError, StoreRefusedError
 from epochal.protocol.store import Exists
 from epochal.runtime.dataflow.operator import OperatorContext
 from epochal.runtime.dataflow.two_phase_sink import SinkOperator
-from epochal.runtime.errors import PipelineError
+from epochal.runtime.errors import OutsideError, PipelineError
 from epochal.runtime.state.persistence import store_of
 
 logger = logging.getLogger(__name__)
@@ -78,10 +78,9 @@ class ParquetSink(SinkOperator):
         else:
             same = self._copied_by_store(name, new_name) or self._copied_through(name, new_name)
         if not same:
-            raise StoreError(
-                self._output.uri,
-                f"has a {new_name} with other content: another job writes there, or did before. Give this job a place "
-                "of its own, or move these files away",
+            raise OutsideError(
+                f"{self._output.uri}: has a {new_name} with other content: another job writes there, or did before. "
+                "Give this job a place of its own, or move these files away"
             )
 
     def _copied_by_store(self, name: str, new_name: str) -> bool:

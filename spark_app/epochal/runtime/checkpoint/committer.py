@@ -87,7 +87,8 @@ class Committer:
             if isinstance(task.operator, BoundSink) and task.operator.sink.can_take_back:
                 # Step 1
                 try:
-                    task.operator.sink.take_back(manifest.epoch - 1, task.context)
+                    with task.users_code():
+                        task.operator.sink.take_back(manifest.epoch - 1, task.context)
                 except PipelineError:
                     raise  # refused with words: no restart fixes that
                 except Exception as error:
@@ -118,12 +119,12 @@ class Committer:
                 read = [self._persistence.read(run, manifest.epoch, declared=declared).hold() for run in stored]
             frame = union(run.frame for run in held or read) if sink.needs_frame else None
             objects = [part.object for part in parts]
-            self._patiently(
-                f"sink {task.name!r}",
-                lambda: sink.commit(manifest.epoch, frame, objects, task.context),
-                seconds=sink.commit_patience,
-                on_wait=on_wait,
-            )
+
+            def commit() -> None:
+                with task.users_code():
+                    sink.commit(manifest.epoch, frame, objects, task.context)
+
+            self._patiently(f"sink {task.name!r}", commit, seconds=sink.commit_patience, on_wait=on_wait)
         except (DamagedStateError, FencedError):
             raise
         except Exception as error:

@@ -53,7 +53,8 @@ def take_back(
 
 def _take_back(sink: SinkOperator, left: LeftBehind, task: Task, *, repeat: bool) -> None:
     try:
-        epochs = sink.take_back(left.restored, task.context)
+        with task.users_code():
+            epochs = sink.take_back(left.restored, task.context)
     except OutsideError as error:  # somebody has to let it
         raise OperatorError(task.name, error) from error
     except PipelineError as error:  # it cannot, and knows only now

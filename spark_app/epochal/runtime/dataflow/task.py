@@ -9,6 +9,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -20,12 +21,20 @@ from epochal.runtime.dataflow.checkpoint_attempt import EpochRun
 from epochal.runtime.dataflow.definitions import definition_of
 from epochal.runtime.dataflow.operator import MAIN, Batch, BatchStats, BoundOperator, Collector, OperatorContext
 from epochal.runtime.dataflow.two_phase_sink import BoundSink
-from epochal.runtime.errors import DamagedStateError, JobStoppingError, OperatorError, PipelineError, lost_state
+from epochal.runtime.errors import (
+    DamagedStateError,
+    JobStoppingError,
+    OperatorError,
+    PipelineError,
+    UserCodeError,
+    lost_state,
+)
 from epochal.runtime.spark.background import Background
 from epochal.runtime.spark.jvm import SPARK_ERRORS
 from epochal.runtime.spark.plan_metrics import PlanMetrics
 from epochal.runtime.state.table_manager import LoadRun, RestoreRun, TableManager
 from epochal.runtime.state.tables import Run, run_metrics
+from epochal.runtime.users_code import is_users, users_code
 
 _T = TypeVar("_T")
 
@@ -65,7 +74,8 @@ class BatchScope:
         """Whose fault an error in ``operator`` is. Rows are lazy: a function that fails does so where its rows are
         first needed, so the first operator whose rows cannot be computed is the one. A function that fails now and
         then may work this time; then it stays unknown."""
-        if isinstance(error, SPARK_ERRORS) and not (lost_state(error) or self.abandoned()):
+        raised = error.__cause__ if isinstance(error, UserCodeError) else error
+        if isinstance(raised, SPARK_ERRORS) and not (lost_state(raised) or self.abandoned()):
             for name, frame in self.emitted:
                 try:
                     frame.write.format("noop").mode("overwrite").save()
@@ -145,6 +155,11 @@ class Task:
         """What its state means, for the manifest."""
         return definition_of(self.operator)
 
+    def users_code(self) -> AbstractContextManager[None]:
+        """Around its calls."""
+        operator = self.operator.sink if isinstance(self.operator, BoundSink) else self.operator
+        return users_code(really=is_users(operator))
+
     def connect(self, port: str, task: "Task", channel: int) -> None:
         """Let what leaves on ``port`` arrive at another task."""
         self.downstream.append(Edge(port, task, channel))
@@ -153,7 +168,8 @@ class Task:
         """Restore the tables, and let the operator begin."""
         try:
             self.tables.restore(stored, restore_run=restore_run, load_run=load_run)
-            self.operator.on_start(self.context)
+            with self.users_code():
+                self.operator.on_start(self.context)
         except (DamagedStateError, PipelineError):
             raise
         except Exception as error:
@@ -223,7 +239,8 @@ class Task:
     def _blaming(self, scope: BatchScope, call: Callable[[], _T]) -> _T:
         """Call the operator; errors carry its name."""
         try:
-            return call()
+            with self.users_code():
+                return call()
         except (OperatorError, JobStoppingError):
             raise
         except Exception as error:
