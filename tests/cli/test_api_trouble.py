@@ -163,7 +163,7 @@ def test_waiting_goes_on_when_the_api_server_is_away(server: Server) -> None:
     server.answers = [says(job()), away]
     result = epochal("restart", "clicks", "--wait", "--timeout", "200ms")
     assert result.exit_code == 2
-    assert "is not running after 0 s: the API server answers 503: apiserver is shutting down" in result.output
+    assert "is not running after 0 s, the API server answers 503: apiserver is shutting down" in result.output
     server.answers = [says(job()), says({"message": "no"}, 403)]
     assert "you may not do this" in epochal("restart", "clicks", "--wait", "--timeout", "30s").output
 

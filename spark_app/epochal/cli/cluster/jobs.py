@@ -110,7 +110,7 @@ class ClusterJob:
             if waited > seconds:
                 phase, why = status.get("phase", "Pending"), status.get("message") or "see `epochal describe`"
                 told = trouble or f"it is {phase}: {why}"
-                raise UserError(f"job {self.name} is not {what} after {seconds:.0f} s: {told}")
+                raise UserError(f"job {self.name} is not {what} after {seconds:.0f} s, {told}")
             time.sleep(POLL)
 
 
