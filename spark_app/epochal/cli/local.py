@@ -183,7 +183,7 @@ class LocalBackend:
                 case Gone() | NotStarted():
                     pass
         job = self.load()
-        if isinstance(newest, DriverEnded) and job and newest.generation < job.checkpoints.generation:
+        if isinstance(newest, DriverEnded) and job and newest.generation < job.process_generation:
             return DriverAbsent()
         return newest
 
@@ -215,6 +215,7 @@ class LocalBackend:
             spark_conf=local_spark_conf(self._spec),
             ready_file=str(directory / "address"),
             work_dir=str(directory / "work"),
+            in_place=True,
         )
         write_atomically(directory / "token", token.encode(), mode=0o600)
         write_atomically(directory / "config.json", msgspec.json.format(msgspec.json.encode(config)))

@@ -185,6 +185,7 @@ def driver_config(spec: JobSpec, generation: Generation, restore: RestoreConfig)
         host="0.0.0.0",
         port=CONTROL_PORT,
         work_dir=f"{SCRATCH}/epochal",
+        in_place=True,
     )
 
 
