@@ -149,9 +149,9 @@ class JobRecord:
     is evicted, its node is drained), so it makes a last checkpoint, and another one starts elsewhere. ``begun``: the
     present generation's driver was seen, alive or not; until then ``refusal`` is what keeps it from being made.
     ``version`` is the spec's with which the present generation was started, and ``asked`` the wish to go back that it
-    was started with: the spec may say another by the time it has restored. A record of release 0.1 has neither. ``process`` is
-    the generation with which the present driver's process began, if it has gone on to the present one by itself: its pod
-    or directory has that number.
+    was started with: the spec may say another by the time it has restored. A record of release 0.1 has neither.
+    ``process`` is the generation with which the present driver's process began, if it has gone on to the present one by
+    itself: its pod or directory has that number.
     """
 
     checkpoints: Record
@@ -316,22 +316,8 @@ def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
             return _start(spec, job, seen, now)
         case DriverAbsent() | DriverEnded():
             return _driver_gone(spec, job, seen, now)
-        case DriverUp(generation=generation) if generation != job.checkpoints.generation:
-            message = f"ending the driver of generation {generation}: {job.checkpoints.generation} is the one to run"
-            return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
-        case DriverUp(status=DriverStatus() as status) if status.generation > job.checkpoints.generation:
-            return _gone_on(spec, job, status, now)
-        case DriverUp() if _drains_too_long(spec, job, now):
-            message = f"the driver has to go, and has made no last checkpoint within {spec.checkpoint.timeout:.0f} s"
-            return _restart(spec, job, now, message, EndDriver())
-        case DriverUp(status=status) if job.checkpoints.stop and not job.restored and not _has_begun(status):
-            message = "ending a driver that had not started yet: no work is lost"
-            return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
-        case DriverUp(status=None):
-            return _silent(spec, job, seen, now)
-        case DriverUp(status=status):
-            assert status is not None
-            return _answering(spec, job, seen, status, now)
+        case DriverUp() as driver:
+            return _with_driver(spec, job, seen, driver, now)
         case _:
             assert_never(seen.driver)
 
@@ -714,6 +700,24 @@ def _failed(spec: JobSpec, job: JobRecord, reason: LifeReason, message: str) -> 
 
 
 # --- with a driver ----------------------------------------------------------------------------------------------------
+
+
+def _with_driver(spec: JobSpec, job: JobRecord, seen: Seen, driver: DriverUp, now: Seconds) -> Step:
+    status, generation = driver.status, job.checkpoints.generation
+    if driver.generation != generation:
+        message = f"ending the driver of generation {driver.generation}: {generation} is the one to run"
+        return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+    if status is not None and status.generation > generation:
+        return _gone_on(spec, job, status, now)
+    if _drains_too_long(spec, job, now):
+        message = f"the driver has to go, and has made no last checkpoint within {spec.checkpoint.timeout:.0f} s"
+        return _restart(spec, job, now, message, EndDriver())
+    if job.checkpoints.stop and not job.restored and not _has_begun(status):
+        message = "ending a driver that had not started yet: no work is lost"
+        return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+    if status is None:
+        return _silent(spec, job, seen, now)
+    return _answering(spec, job, seen, status, now)
 
 
 def _gone_on(spec: JobSpec, job: JobRecord, status: DriverStatus, now: Seconds) -> Step:
