@@ -88,10 +88,12 @@ class ThreadEngine(FakeEngine):
     """Shared by all drivers of a node: job, epoch and generation of each barrier that arrived for the first time."""
 
     def start_checkpoint(self, request: CheckpointRequest) -> CheckpointReport | Refusal:
-        if request.barrier.epoch not in self._reports:
+        known = request.barrier.epoch in self._reports
+        answer = super().start_checkpoint(request)
+        if not known and isinstance(answer, CheckpointReport):
             job = f"{self.config.namespace}/{self.config.job}"
-            self.barriers.append((job, request.barrier.epoch, self.config.generation))
-        return super().start_checkpoint(request)
+            self.barriers.append((job, request.barrier.epoch, request.generation))
+        return answer
 
     def _checkpoint(self, request: CheckpointRequest) -> None:
         try:

@@ -53,7 +53,8 @@ class SimDriver(DriverClient):
         self.alive = True
         self.silent = False
         self.finished = False
-        self.leaving = self.waiting = ""
+        self.leaving = self.waiting = self.message = ""
+        self.late_rows = 0
         self.ending = False
         self.since: float | None = None
         self.count = 0
@@ -83,6 +84,8 @@ class SimDriver(DriverClient):
             newest_number=newest_epoch_number(self.world.objects, self.world.paths),
             finished=self.finished,
             ending=self.ending,
+            message=self.message,
+            late_rows=self.late_rows,
         )
 
     def post_barrier(self, generation: Generation, barrier: CheckpointBarrier) -> CheckpointReport:
