@@ -36,6 +36,7 @@ from pyarrow import parquet
 
 from epochal.protocol.cleanup import NotCleaned, clean
 from epochal.protocol.control import (
+    IN_PLACE_VARIABLE,
     SECRETS_VARIABLE,
     SERVER_TOKEN_FILE,
     TOKEN_VARIABLE,
@@ -292,6 +293,7 @@ class FakeKubelet:
         assert options.endpoint is None, "the fake node knows local stores only"
         engine = ThreadEngine(config, open_store(config.storage.uri), script)
         engine.barriers = self.barriers
+        engine.followed = bool(_variable(container.pod, IN_PLACE_VARIABLE))
         assert isinstance(script, ThreadScript)
         self._note_overlap(container)
         script.engine = container.engine = engine

@@ -365,3 +365,41 @@ def test_the_status_of_the_job_shows_the_generation() -> None:
     assert (status["generation"], status["phase"], status["message"]) == (2, "Starting", MESSAGE)
     assert status["record"]["process"] == 1
     assert status["restarts"]["total"] == 0
+
+
+def test_a_wish_that_was_taken_back_and_comes_again_meanwhile_is_one() -> None:
+    kept = replace(SPEC, version=1, checkpoint=replace(SPEC.checkpoint, keep=50))
+    back = replace(kept, version=2, restore=RestoreSpec(from_epoch=Epoch(1)))
+    world, reconciler, _ = running(kept)
+    world.ticks(reconciler, replace(back, state=SUSPENDED.state), 6)
+    world.ticks(reconciler, back, 10)
+    assert (world.newest.restored, record(world).went_back) == (1, "epoch:1")
+    world.ticks(reconciler, replace(kept, version=3), 3)
+    while record(world).checkpoints.in_flight:
+        world.ticks(reconciler, replace(kept, version=3))
+    world.newest.lose_state()
+    world.ticks(reconciler, replace(back, version=4), 5)
+    assert (record(world).phase, record(world).went_back) == (JobPhase.RUNNING, None)
+    world.newest.end(EXIT_FAILED)
+    world.ticks(reconciler, replace(back, version=4), 6)
+    assert world.newest.restored == 1
+
+
+@pytest.mark.parametrize("still", [False, True], ids=["which is gone with it", "and still has to go"])
+def test_a_driver_that_drains_an_executor_goes_on_without_it(still: bool) -> None:
+    """The stop waits for a checkpoint in flight, which is lost with the executor."""
+    world, reconciler, driver = running()
+    world.hanging = {Epoch(record(world).checkpoints.issued + 1)}
+    while not record(world).checkpoints.in_flight:
+        world.ticks(reconciler, SPEC)
+    driver.leaving = "executor 1 has to go"
+    world.ticks(reconciler, SPEC)
+    assert record(world).draining_since is not None
+    driver.lose_state()
+    driver.leaving = driver.leaving if still else ""
+    world.ticks(reconciler, SPEC, 10)
+    job = record(world)
+    assert (job.phase, job.checkpoints.generation) == (JobPhase.RUNNING, 3 if still else 2)
+    assert (job.process, job.draining_since) == (None if still else 1, None)
+    assert job.restarts.total == 0
+    rest(world, reconciler)

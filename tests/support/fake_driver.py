@@ -146,6 +146,7 @@ class FakeEngine:
     def __init__(self, config: DriverConfig, store: Store, script: Script) -> None:
         self.config, self.store, self.script = config, store, script
         self.paths = JobPaths(config.namespace, config.job)
+        self.followed = False
         self.began, self.claim = config.generation, uuid.uuid4().hex
         self.job = Job()
         self.done = threading.Event()
@@ -222,7 +223,7 @@ class FakeEngine:
             last = self._last
             done = last is not None and last.generation == self.config.generation
             stopping = self._status.phase is not DriverPhase.RUNNING
-            if last is None or not done or stopping or not getattr(self.config, "in_place", False):
+            if last is None or not done or stopping or not self.followed:
                 return self.end(EXIT_FAILED, "an executor was lost")
             restore = RestoreConfig(known=last.epoch, issued=self._issued, min_epoch=last.min_epoch)
             generation = Generation(self.config.generation + 1)
@@ -454,6 +455,7 @@ def main() -> int:
             ready = Path(config.ready_file)
             ready.with_suffix(".tmp").write_text(server.address)
             ready.with_suffix(".tmp").rename(ready)
+        engine.followed = bool(os.environ.get("EPOCHAL_IN_PLACE"))
         engine.begin()
         engine.done.wait()
     return engine.exit_code

@@ -31,6 +31,7 @@ from epochal.control.permit import Permit
 from epochal.control.reconcile import DriverAlive, Tick
 from epochal.protocol.control import (
     CAUSE_VARIABLE,
+    IN_PLACE_VARIABLE,
     TOKEN_VARIABLE,
     CheckpointReport,
     DriverConfig,
@@ -215,7 +216,6 @@ class LocalBackend:
             spark_conf=local_spark_conf(self._spec),
             ready_file=str(directory / "address"),
             work_dir=str(directory / "work"),
-            in_place=True,
         )
         write_atomically(directory / "token", token.encode(), mode=0o600)
         write_atomically(directory / "config.json", msgspec.json.format(msgspec.json.encode(config)))
@@ -224,7 +224,9 @@ class LocalBackend:
         given = {str(item["name"]): str(item["value"]) for item in self._spec.env}
         self._process(generation).start(
             [sys.executable, "-m", module, str(directory / "config.json")],
-            env=environment | given | {TOKEN_VARIABLE: token, CAUSE_VARIABLE: str(directory / CAUSE)},
+            env=environment
+            | given
+            | {TOKEN_VARIABLE: token, CAUSE_VARIABLE: str(directory / CAUSE), IN_PLACE_VARIABLE: "true"},
             log=directory / "driver.log",
         )
 

@@ -300,6 +300,10 @@ PRIVATE_KEY_FILE = "tls.key"
 GRACE_VARIABLE = "EPOCHAL_GRACE_SECONDS"
 """Where a driver runs in a pod: the seconds between SIGTERM and SIGKILL, in which it can make a last checkpoint."""
 
+IN_PLACE_VARIABLE = "EPOCHAL_IN_PLACE"
+"""If it is set, :attr:`DriverConfig.in_place` holds. Who starts a driver does not know its release yet: one of release
+0.1.0 refuses a file with a field that it does not know, and passes over a variable."""
+
 CAUSE_VARIABLE = "EPOCHAL_CAUSE_FILE"
 """A file in which a driver writes why it ended, in a line: in a pod, the termination log. The end of its log may say
 something else, because Spark logs until the last moment."""

@@ -28,6 +28,7 @@ from epochal.protocol.control import (
     CAUSE_VARIABLE,
     CERTIFICATE_FILE,
     GRACE_VARIABLE,
+    IN_PLACE_VARIABLE,
     POD_ADDRESS_VARIABLE,
     PRIVATE_KEY_FILE,
     SECRETS_VARIABLE,
@@ -185,7 +186,6 @@ def driver_config(spec: JobSpec, generation: Generation, restore: RestoreConfig)
         host="0.0.0.0",
         port=CONTROL_PORT,
         work_dir=f"{SCRATCH}/epochal",
-        in_place=True,
     )
 
 
@@ -294,6 +294,7 @@ def driver_pod(spec: JobSpec, owned_by: JsonObject, generation: Generation, keys
                         {"name": TOKEN_VARIABLE, "valueFrom": token},
                         {"name": SECRETS_VARIABLE, "value": SECRETS_DIRECTORY},
                         {"name": GRACE_VARIABLE, "value": str(grace)},
+                        {"name": IN_PLACE_VARIABLE, "value": "true"},
                         {"name": CAUSE_VARIABLE, "value": TERMINATION_LOG},
                         {"name": POD_ADDRESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
                     ],
