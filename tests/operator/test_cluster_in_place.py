@@ -28,6 +28,7 @@ def test_a_driver_goes_on_in_its_pod_while_the_operator_is_restarted(
         ready = job.condition("Ready")
         assert (ready["status"], ready["reason"]) == ("False", "Starting")
         assert ready["message"].startswith(MESSAGE)
+        wait_until(lambda: any(reason == "RecoveringInPlace" for reason, _ in bench.events()))
         operator.kill()
         operator.start()
         job.wait_phase("Running")
