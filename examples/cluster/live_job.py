@@ -213,7 +213,9 @@ class LiveJob:
 
     @property
     def driver(self) -> str:
-        return f"{self.name}-driver-{self.generation}"
+        """Its pod has the generation with which it was started."""
+        status = self.status
+        return f"{self.name}-driver-{(status.get('record') or {}).get('process') or status.get('generation')}"
 
     # --- waiting ---
 

@@ -257,7 +257,7 @@ class Controller:
         if before is not None and before.waits(spec, now):
             return []
         try:
-            made = backend.repaired(found.generation, restore_config(spec, record))
+            made = backend.repaired(record.process_generation, restore_config(spec, record))
         except ResourceRefusedError as error:
             self._metrics.on_refused(_key(backend.body), error.refused.resource)
             job.repairs = refused_again(before, error.refused, spec, now, seed=spec.uid)

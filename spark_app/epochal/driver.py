@@ -32,6 +32,7 @@ from epochal.protocol.control import (
     EXIT_STOPPED,
     FEATURES,
     GRACE_VARIABLE,
+    IN_PLACE_VARIABLE,
     POD_ADDRESS_VARIABLE,
     SECRETS_VARIABLE,
     SERVER_TOKEN_FILE,
@@ -127,7 +128,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m epochal.driver CONFIG.json", file=sys.stderr)
         return EXIT_MISCONFIGURED
     try:
-        config = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=DriverConfig)
+        config = read_config(Path(arguments[0]))
     except (OSError, msgspec.DecodeError) as error:
         print(f"{arguments[0]} cannot be used: {error}", file=sys.stderr)
         return EXIT_MISCONFIGURED
@@ -170,6 +171,11 @@ def main(arguments: list[str]) -> int:
     write_cause(last)
     logger.log(logging.INFO if code == EXIT_STOPPED else logging.ERROR, "%s", last)
     return code
+
+
+def read_config(path: Path) -> DriverConfig:
+    config = msgspec.json.decode(path.read_bytes(), type=DriverConfig)
+    return msgspec.structs.replace(config, in_place=config.in_place or bool(os.environ.get(IN_PLACE_VARIABLE)))
 
 
 def _control_secrets() -> tuple[str, ssl.SSLContext | None]:

@@ -1,7 +1,10 @@
 """``epochal run`` as a person uses it: real processes, signals, and kill -9 at bad moments."""
 
+import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +13,7 @@ import pytest
 
 from epochal.cli.processes import Alive
 from epochal.control.lifecycle import JobPhase
-from tests.cli.support import Job, decoded_reports, finished, kill, until
+from tests.cli.support import Job, decoded_reports, environment, finished, kill, until
 from tests.support.depth import DEEP
 
 
@@ -70,6 +73,47 @@ def test_a_driver_that_dies_between_publish_and_commit_is_replaced(job: Job) -> 
     code, output = job.run("--until-epoch", "3")
     assert code == 0, output
     assert "restored from epoch 2" in output
+    job.assert_exactly_once()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["barrier@3", "published@3", "committed@3"])
+def test_a_driver_that_loses_an_executor_goes_on_in_its_process(job: Job, point: str) -> None:
+    job.script.update(lose=point)
+    job.write()
+    process = job.start()
+    until(lambda: (record := job.record()) and record.checkpoints.generation == 2 and job.epoch() > 3)
+    shown = subprocess.run(
+        [sys.executable, "-m", "epochal.cli", "status", "job.yaml"],
+        cwd=job.path,
+        env={**os.environ, **environment(job.driver_module)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "generation 2" in shown
+    assert "numbers" in shown.splitlines()[-1], "its driver was asked"
+    kill(process)
+    process = job.start("--until-epoch", str(job.epoch() + 2))
+    code, output = finished(process)
+    assert code == 0, output
+    record = job.record()
+    assert record is not None
+    assert (job.directory.generations(), record.checkpoints.generation, record.process) == ([1], 2, 1)
+    assert record.restarts.total == 0
+    code, output = job.run("--until-epoch", str(job.epoch() + 2))
+    assert code == 0, output
+    assert job.directory.generations() == [1, 3]
+    job.assert_exactly_once()
+
+
+def test_a_driver_that_goes_on_and_then_dies_is_replaced(job: Job) -> None:
+    job.script.update(lose="barrier@3", die="barrier@5", generation="1")
+    job.write()
+    code, output = job.run("--until-epoch", "8")
+    assert code == 0, output
+    assert "Generation 2 begins in the driver that was started as generation 1: an executor was lost" in output
+    assert job.directory.generations() == [1, 3]
     job.assert_exactly_once()
 
 

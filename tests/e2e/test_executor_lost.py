@@ -1,4 +1,4 @@
-"""An executor is lost, and the state that it held: the job goes on from its newest epoch."""
+"""An executor is lost, and the state that it held: the job goes on from its newest epoch, with the same driver."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,10 @@ def test_an_executor_is_killed(make_job: Callable[..., LiveJob]) -> None:
     [executor] = job.pods(Role.EXECUTOR)
     lost = executor["metadata"]["name"]
     job.kubectl("delete", "pod", lost, "--grace-period=0", "--force")
-    # Nobody else held that state: the next generation reads the newest epoch's.
+    # Nobody else held that state: the next generation reads the newest epoch's, in the same pod.
     job.wait_ready(generation=2)
-    assert any("an executor was lost" in message for message in job.events("RestartScheduled"))
+    assert any("an executor was lost" in message for message in job.events("RecoveringInPlace"))
+    assert (job.driver, job.status["restarts"]["total"]) == (f"{job.name}-driver-1", 0)
     assert [pod["metadata"]["name"] for pod in job.pods(Role.EXECUTOR)] != [lost]
     job.wait_epochs(2)
     job.check_output()

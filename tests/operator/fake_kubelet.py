@@ -36,6 +36,7 @@ from pyarrow import parquet
 
 from epochal.protocol.cleanup import NotCleaned, clean
 from epochal.protocol.control import (
+    IN_PLACE_VARIABLE,
     SECRETS_VARIABLE,
     SERVER_TOKEN_FILE,
     TOKEN_VARIABLE,
@@ -88,10 +89,12 @@ class ThreadEngine(FakeEngine):
     """Shared by all drivers of a node: job, epoch and generation of each barrier that arrived for the first time."""
 
     def start_checkpoint(self, request: CheckpointRequest) -> CheckpointReport | Refusal:
-        if request.barrier.epoch not in self._reports:
+        known = request.barrier.epoch in self._reports
+        answer = super().start_checkpoint(request)
+        if not known and isinstance(answer, CheckpointReport):
             job = f"{self.config.namespace}/{self.config.job}"
-            self.barriers.append((job, request.barrier.epoch, self.config.generation))
-        return super().start_checkpoint(request)
+            self.barriers.append((job, request.barrier.epoch, request.generation))
+        return answer
 
     def _checkpoint(self, request: CheckpointRequest) -> None:
         try:
@@ -290,6 +293,7 @@ class FakeKubelet:
         assert options.endpoint is None, "the fake node knows local stores only"
         engine = ThreadEngine(config, open_store(config.storage.uri), script)
         engine.barriers = self.barriers
+        engine.followed = bool(_variable(container.pod, IN_PLACE_VARIABLE))
         assert isinstance(script, ThreadScript)
         self._note_overlap(container)
         script.engine = container.engine = engine

@@ -1,6 +1,7 @@
 """The loop on a world in memory: what a job lives through, and that nothing is lost or doubled wherever it dies."""
 
 import itertools
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -531,6 +532,49 @@ def test_nothing_is_lost_or_doubled_wherever_it_dies(what: str) -> None:
         assert_exactly_once(world)
         epochs = list_epochs(world.objects, world.paths).manifests
         assert max(epochs) <= job.checkpoints.issued
+
+
+@pytest.mark.parametrize("publish_first", [False, True], ids=["", "what is in flight is published"])
+@pytest.mark.parametrize(
+    "what", ["an executor", "an executor and the controller", "an executor and then the driver", "an executor, twice"]
+)
+def test_nothing_is_lost_or_doubled_wherever_state_is_lost(what: str, publish_first: bool) -> None:
+    went_on = 0
+    for step in range(STEPS):
+        later = step + 1 + step % 13
+        world = World(
+            lose_at={step, later} if "twice" in what else {step},
+            crash_at=step if "controller" in what else None,
+            kill_at={later} if "driver" in what else set(),
+            publish_first=publish_first,
+        )
+        _life(world)
+        job = record(world)
+        assert job.phase is JobPhase.STOPPED, f"lost at {world.steps[step]} ({step}): {job}"
+        assert_exactly_once(world)
+        assert max(list_epochs(world.objects, world.paths).manifests) <= job.checkpoints.issued
+        if what == "an executor" and world.went_on:
+            assert (job.restarts.total, len(world.drivers)) == (0, 2), f"lost at {world.steps[step]} ({step}): {job}"
+        went_on += world.went_on
+    assert went_on > STEPS / 4
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nothing_is_lost_or_doubled_in_a_random_life(seed: int) -> None:
+    chance = random.Random(seed)
+    steps = range(2 * STEPS)
+    world = World(
+        lose_at=set(chance.sample(steps, chance.randrange(12))),
+        kill_at=set(chance.sample(steps, chance.randrange(4))),
+        crash_at=chance.choice(steps),
+        hanging={Epoch(number) for number in chance.sample(range(1, 20), chance.randrange(3))},
+        publish_first=chance.random() < 0.5,
+    )
+    _life(world)
+    world.lose_at, world.kill_at, world.crash_at = set(), set(), None
+    world.ticks(Reconciler(world), SUSPENDED, 40)
+    assert record(world).phase is JobPhase.STOPPED
+    assert_exactly_once(world)
 
 
 def test_going_back_to_a_savepoint_names_its_epoch() -> None:

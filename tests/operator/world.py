@@ -3,7 +3,7 @@ can crash between any two steps."""
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -47,37 +47,46 @@ class SimDriver(DriverClient):
 
     def __init__(self, world: "World", generation: Generation, restore: RestoreConfig) -> None:
         self.world, self.generation, self.restore = world, generation, restore
+        self.began = generation
         self.claim = uuid.uuid4().hex
         self.code: int | None = None
         self.alive = True
         self.silent = False
         self.unreachable: DriverUnreachable | None = None
         self.finished = False
-        self.leaving = self.waiting = ""
+        self.leaving = self.waiting = self.message = ""
+        self.late_rows = 0
         self.ending = False
         self.since: float | None = None
         self.count = 0
         self.restored: Epoch | None = None
+        self.restoring: Epoch | None = None
         self.last: Manifest | None = None
         self.reports: dict[Epoch, CheckpointReport] = {}
         self.barriers: dict[Epoch, CheckpointBarrier] = {}
 
     def status(self) -> DriverStatus:
         self._answer()
-        if self.restored is None:
+        if self.restoring is not None:
+            seen, self.restored, self.restoring = None, self.restoring, None
+        elif self.restored is None:
             self._begin()
+            seen = self.restored
         else:
             self.count += 10
+            seen = self.restored
         return DriverStatus(
             namespace="default",
             job="job",
             generation=self.generation,
-            phase=DriverPhase.STARTING if self.restored is None else DriverPhase.RUNNING,
+            phase=DriverPhase.STARTING if seen is None else DriverPhase.RUNNING,
             started=1,
-            restored_epoch=self.restored,
+            restored_epoch=seen,
             newest_number=newest_epoch_number(self.world.objects, self.world.paths),
             finished=self.finished,
             ending=self.ending,
+            message=self.message,
+            late_rows=self.late_rows,
         )
 
     def post_barrier(self, generation: Generation, barrier: CheckpointBarrier) -> CheckpointReport:
@@ -89,8 +98,9 @@ class SimDriver(DriverClient):
             self.world.posted.append((barrier.epoch, generation))
             self.barriers[barrier.epoch] = barrier
             self._set(barrier, CheckpointState.IN_PROGRESS)
+        report = self.reports[barrier.epoch]
         self.world.step("barrier was sent")
-        return self.reports[barrier.epoch]
+        return report
 
     def get_checkpoint(self, epoch: Epoch) -> CheckpointReport | None:
         self._answer()
@@ -105,6 +115,40 @@ class SimDriver(DriverClient):
         if epoch in self.barriers and self.reports[epoch].state is CheckpointState.IN_PROGRESS:
             self._set(self.barriers[epoch], CheckpointState.FAILED, "aborted")
         return self.reports.get(epoch)
+
+    def lose_state(self, *, publish_first: bool = False) -> None:
+        """An executor is gone. Its driver goes on in place if it may, and ends if not. ``publish_first``: a checkpoint
+        in flight is published meanwhile, and nobody hears of it."""
+        self.world.lost += 1
+        published = self.last.epoch if self.last else NO_EPOCH
+        flights = [
+            epoch
+            for epoch, report in self.reports.items()
+            if report.state is CheckpointState.IN_PROGRESS and epoch != published
+        ]
+        then_stop = any(self.barriers[epoch].then_stop for epoch, report in self.reports.items() if _is_open(report))
+        done = self.last is not None and self.last.generation == self.generation
+        if not done or then_stop or self.ending or self.restored is None or self.restore.commit_only:
+            self.end(EXIT_FAILED)
+            return
+        late = [self._manifest(self.barriers[epoch]) for epoch in flights]
+        if publish_first and late:
+            assert isinstance(publish(self.world.objects, self.world.paths, late.pop()), Published)
+        assert self.last is not None
+        self.restore = RestoreConfig(
+            known=self.last.epoch,
+            issued=Epoch(max(self.barriers, default=self.last.epoch)),
+            min_epoch=max((barrier.min_epoch for barrier in self.barriers.values()), default=self.last.min_epoch),
+        )
+        self.generation, self.claim = Generation(self.generation + 1), uuid.uuid4().hex
+        self.restored, self.reports, self.barriers = None, {}, {}
+        self.world.went_on += 1
+        with suppress(DriverUnreachable):
+            self._begin()
+        self.restored, self.restoring = None, self.restored
+        for manifest in late:
+            # What is left of the engine before publishes late.
+            assert not isinstance(publish(self.world.objects, self.world.paths, manifest), Published)
 
     def _answer(self) -> None:
         if self.unreachable is not None:
@@ -145,11 +189,11 @@ class SimDriver(DriverClient):
         if self.restore.commit_only:
             self.end(EXIT_STOPPED)
 
-    def _publish(self, barrier: CheckpointBarrier) -> None:
+    def _manifest(self, barrier: CheckpointBarrier) -> Manifest:
         begin = 0
         if self.last and (position := self.last.operators["source"].position):
             begin = position.batch
-        manifest = Manifest(
+        return Manifest(
             namespace="default",
             job="job",
             epoch=barrier.epoch,
@@ -165,6 +209,9 @@ class SimDriver(DriverClient):
                 )
             },
         )
+
+    def _publish(self, barrier: CheckpointBarrier) -> None:
+        manifest = self._manifest(barrier)
         self._own_step("epoch is published")
         outcome = publish(self.world.objects, self.world.paths, manifest)
         if not isinstance(outcome, Published):
@@ -182,11 +229,14 @@ class SimDriver(DriverClient):
 
     def _own_step(self, name: str) -> None:
         """A step of the driver's: a controller that dies at this moment does not hold it up."""
+        engine = self.generation
         try:
             self.world.step(name)
         except Crash:
             self.world.crash_due = True
         self._answer()
+        if self.generation != engine:
+            raise DriverUnreachable("the engine that did this is gone")
 
     def _commit(self, manifest: Manifest) -> None:
         if self.world.sink_fails:
@@ -215,6 +265,10 @@ class SimDriver(DriverClient):
         self.alive, self.code = False, code
 
 
+def _is_open(report: CheckpointReport) -> bool:
+    return report.state in (CheckpointState.IN_PROGRESS, CheckpointState.COMMITTING)
+
+
 @dataclass
 class World:
     """Backend and everything behind it. What a crash of the controller leaves is all in here."""
@@ -239,6 +293,11 @@ class World:
     steps: list[str] = field(default_factory=list)
     crash_at: int | None = None
     kill_at: set[int] = field(default_factory=set)
+    lose_at: set[int] = field(default_factory=set)
+    """Steps at which an executor is lost."""
+    publish_first: bool = False
+    lost: int = 0
+    went_on: int = 0
     crash_due: bool = False
     transitions: set[tuple[JobPhase, JobPhase]] = field(default_factory=set)
 
@@ -250,6 +309,10 @@ class World:
             for driver in self.drivers.values():
                 if driver.alive:
                     driver.end(None)
+        if number in self.lose_at:
+            for driver in self.drivers.values():
+                if driver.alive:
+                    driver.lose_state(publish_first=self.publish_first)
         if number == self.crash_at:
             raise Crash(name)
 
@@ -298,9 +361,9 @@ class World:
                     leaving=driver.leaving,
                 )
         job = self.load()
-        if job is None or job.checkpoints.generation not in self.drivers:
+        if job is None or job.process_generation not in self.drivers:
             return DriverAbsent()
-        generation = job.checkpoints.generation
+        generation = job.process_generation
         return DriverEnded(generation=generation, code=self.drivers[generation].code, message="said so")
 
     def start_driver(self, permit: Permit, generation: Generation, restore: RestoreConfig) -> None:

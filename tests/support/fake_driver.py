@@ -15,6 +15,8 @@ test can see whether anything was lost or doubled.
 ``die``            ``POINT`` or ``POINT@EPOCH``: kills itself there; points are ``start``, ``barrier``, ``published``,
                    ``committed``
 ``hang``           ``POINT@EPOCH``: stays there for ever
+``lose``           ``POINT@EPOCH``: loses an executor there, and goes on in place if its controller follows
+``recovering``     seconds that it takes to go on in place
 ``fail``           an epoch that fails
 ``sink``           from this epoch on the sink fails, unless there is a file ``mended`` beside ``output``
 ``silent``         an epoch from whose barrier on nothing is answered
@@ -30,6 +32,7 @@ import sys
 import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
@@ -54,6 +57,7 @@ from epochal.protocol.control import (
     OperatorReport,
     Refusal,
     RefusalReason,
+    RestoreConfig,
     SinkReport,
     SourceReport,
 )
@@ -67,7 +71,7 @@ from epochal.protocol.documents import (
     StoredRun,
     StoredTable,
 )
-from epochal.protocol.epochs import NO_EPOCH, Epoch
+from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
 from epochal.protocol.paths import JobPaths, StateName
 from epochal.protocol.publish import Fenced, Published, publish, record_commit
 from epochal.protocol.resolve import Found, NothingToRestore, newest_epoch_number, read_savepoint
@@ -91,6 +95,8 @@ class Script:
     output: str = ""
     die: str = ""
     hang: str = ""
+    lose: str = ""
+    recovering: float = 0.0
     fail: int = 0
     sink: int = 0
     silent: int = 0
@@ -102,7 +108,7 @@ class Script:
     def of(cls, config: DriverConfig) -> "Script":
         script = msgspec.convert(config.pipeline.parameters, cls, strict=False)
         if script.generation and script.generation != config.generation:
-            script = replace(script, die="", hang="", fail=0, silent=0, exit=-1)
+            script = replace(script, die="", hang="", lose="", fail=0, silent=0, exit=-1)
         return script
 
     def at(self, point: str, epoch: int = 0) -> None:
@@ -132,11 +138,16 @@ class SinkFailedError(Exception):
     pass
 
 
+class LostStateError(Exception):
+    """An executor is gone; what was at work has ended."""
+
+
 class FakeEngine:
     def __init__(self, config: DriverConfig, store: Store, script: Script) -> None:
         self.config, self.store, self.script = config, store, script
         self.paths = JobPaths(config.namespace, config.job)
-        self.claim = uuid.uuid4().hex
+        self.followed = False
+        self.began, self.claim = config.generation, uuid.uuid4().hex
         self.job = Job()
         self.done = threading.Event()
         self.exit_code = EXIT_STOPPED
@@ -145,6 +156,7 @@ class FakeEngine:
         self._last: Manifest | None = None
         self._committed = 0
         self._silent = False
+        self._issued = NO_EPOCH
         self._status = DriverStatus(
             namespace=config.namespace,
             job=config.job,
@@ -175,6 +187,7 @@ class FakeEngine:
         )
         resolution = start_generation(self.store, self.paths, request)
         restored = NO_EPOCH
+        self._status = msgspec.structs.replace(self._status, generation=config.generation)
         match resolution:
             case Fenced(message=message):
                 return self.end(EXIT_FENCED, message)
@@ -191,6 +204,8 @@ class FakeEngine:
                     return self.end(EXIT_FAILED, str(error))
             case _:
                 self.job = Job()
+        if config.generation != self.began:
+            time.sleep(self.script.recovering)
         self.script.at("start")
         if restore.commit_only:
             return self.end(EXIT_STOPPED, f"stopped: the output of epoch {restored} is committed")
@@ -201,6 +216,33 @@ class FakeEngine:
             newest_number=newest_epoch_number(self.store, self.paths),
         )
         return None
+
+    def lose_state(self) -> None:
+        """Go on as the next generation, or end: as a driver that has lost an executor."""
+        with self._lock:
+            last = self._last
+            done = last is not None and last.generation == self.config.generation
+            stopping = self._status.phase is not DriverPhase.RUNNING
+            if last is None or not done or stopping or not self.followed:
+                return self.end(EXIT_FAILED, "an executor was lost")
+            restore = RestoreConfig(known=last.epoch, issued=self._issued, min_epoch=last.min_epoch)
+            generation = Generation(self.config.generation + 1)
+            self._status = msgspec.structs.replace(
+                self._status,
+                phase=DriverPhase.STARTING,
+                restored_epoch=None,
+                newest_number=None,
+                message=f"an executor was lost: generation {generation} goes on in the same driver",
+            )
+            self._reports, self.claim = {}, uuid.uuid4().hex
+            self.config = msgspec.structs.replace(self.config, generation=generation, restore=restore)
+        return self.begin()
+
+    def _at(self, point: str, epoch: Epoch) -> None:
+        self.script.at(point, epoch)
+        if self.script.lose == f"{point}@{epoch}":
+            self.lose_state()
+            raise LostStateError
 
     def end(self, code: int, message: str) -> None:
         print(message, file=sys.stderr, flush=True)
@@ -251,6 +293,7 @@ class FakeEngine:
                 operators=tuple(OperatorReport(name=name, kind=kind) for name, kind in OPERATORS),
             )
             self._reports[barrier.epoch] = report
+            self._issued = barrier.epoch
         threading.Thread(target=self._checkpoint, args=(request,), daemon=True).start()
         return report
 
@@ -273,9 +316,13 @@ class FakeEngine:
     # --- a checkpoint
 
     def _checkpoint(self, request: CheckpointRequest) -> None:
+        with suppress(LostStateError):
+            self._make_epoch(request)
+
+    def _make_epoch(self, request: CheckpointRequest) -> None:
         barrier = request.barrier
         epoch = barrier.epoch
-        self.script.at("barrier", epoch)
+        self._at("barrier", epoch)
         if epoch == self.script.fail:
             self._update(epoch, state=CheckpointState.FAILED, finished=micros(), message="told to fail")
             return
@@ -294,15 +341,15 @@ class FakeEngine:
         if not isinstance(outcome, Published):
             self.end(EXIT_FENCED if isinstance(outcome, Fenced) else EXIT_FAILED, outcome.message)
             return
-        self.script.at("published", epoch)
-        self._update(epoch, state=CheckpointState.COMMITTING, bytes=_bytes(manifest))
         self._last = manifest
+        self._at("published", epoch)
+        self._update(epoch, state=CheckpointState.COMMITTING, bytes=_bytes(manifest))
         try:
             self._commit(manifest)
         except SinkFailedError as error:
             self.end(EXIT_FAILED, str(error))
             return
-        self.script.at("committed", epoch)
+        self._at("committed", epoch)
         self._update(
             epoch,
             state=CheckpointState.READY,
@@ -408,6 +455,7 @@ def main() -> int:
             ready = Path(config.ready_file)
             ready.with_suffix(".tmp").write_text(server.address)
             ready.with_suffix(".tmp").rename(ready)
+        engine.followed = bool(os.environ.get("EPOCHAL_IN_PLACE"))
         engine.begin()
         engine.done.wait()
     return engine.exit_code

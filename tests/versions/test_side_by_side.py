@@ -100,6 +100,41 @@ def test_an_operator_that_is_upgraded_and_rolled_back_under_a_driver(job: MixedJ
     job.assert_exactly_once()
 
 
+@pytest.mark.parametrize("old", OLD)
+def test_a_controller_that_does_not_follow_a_driver_in_place_gets_one_that_ends(job: MixedJob, old: str) -> None:
+    job.script.update(lose="barrier@3", generation="1")
+    job.write()
+    run = job.begin(old, NOW)
+    job.wait_epoch(5)
+    assert job.directory.generations() == [1, 2]
+    job.stop(run)
+    job.assert_exactly_once()
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_an_operator_that_is_rolled_back_under_a_driver_that_has_gone_on_in_place(job: MixedJob, old: str) -> None:
+    """It takes the driver for one of a generation before, and replaces it."""
+    job.script.update(lose="barrier@3", generation="1")
+    job.write()
+    run = job.begin(NOW, NOW)
+    job.wait_epoch(5)
+    record = job.record()
+    assert record is not None
+    assert (record.checkpoints.generation, record.process, job.generation()) == (2, 1, 1)
+    epoch = job.epoch()
+    run.kill()
+    run.communicate()
+    assert job.driver_alive()
+    run = job.begin(old, NOW)
+    job.wait_epoch(epoch + 2)
+    assert job.generation() == 3
+    job.stop(run)
+    run = job.begin(NOW, NOW)
+    job.wait_epoch(job.epoch() + 1)
+    job.stop(run)
+    job.assert_exactly_once()
+
+
 def test_what_runs_is_what_is_meant() -> None:
     """A test of old code that runs the new one shows nothing."""
     program = (

@@ -210,7 +210,7 @@ class KubernetesBackend:
                 return self._alive(pod)
             newest = newest or ended
         job = self.load()
-        if newest is None or (job and newest.generation < job.checkpoints.generation):
+        if newest is None or (job and newest.generation < job.process_generation):
             return DriverAbsent()
         return newest
 
@@ -320,7 +320,8 @@ class KubernetesBackend:
         self._forget_old(generation)
 
     def repaired(self, generation: Generation, restore: RestoreConfig) -> list[str]:
-        """Make again what the living driver needs and somebody has deleted; says what."""
+        """Make again what the living driver needs and somebody has deleted; says what. ``generation``: the one that its
+        process began with, which is in its pod's name."""
         pods = [pod for pod in self._drivers() if pod_state.generation_of(pod) == generation]
         keys = pod_state.keys_of(pods[0]) if pods else ""
         return self.belongings.repaired(self.spec, resources.owner(self.body), generation, restore, keys)
@@ -367,7 +368,7 @@ class KubernetesBackend:
         left = [
             pod
             for pod in self._drivers()
-            if pod_state.runs_on(pod) and (not followed or pod_state.generation_of(pod) != job.checkpoints.generation)
+            if pod_state.runs_on(pod) and (not followed or pod_state.generation_of(pod) != job.process_generation)
         ]
         if left:
             self.unchanged()

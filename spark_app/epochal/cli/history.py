@@ -157,7 +157,7 @@ def _local_status(directory: JobDirectory, how: str) -> None:
         click.echo(f"The last restart: {job.restarts.message}")
     for report in directory.reports()[-5:]:
         click.echo(report_line(report, time.time()))
-    driver = directory.driver(record.generation)
+    driver = directory.driver(job.process_generation)
     if not isinstance(DetachedProcess(driver).state(), Alive):
         click.echo("No driver is running")
         return

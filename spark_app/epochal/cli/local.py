@@ -31,6 +31,7 @@ from epochal.control.permit import Permit
 from epochal.control.reconcile import DriverAlive, Tick
 from epochal.protocol.control import (
     CAUSE_VARIABLE,
+    IN_PLACE_VARIABLE,
     TOKEN_VARIABLE,
     CheckpointReport,
     DriverConfig,
@@ -183,7 +184,7 @@ class LocalBackend:
                 case Gone() | NotStarted():
                     pass
         job = self.load()
-        if isinstance(newest, DriverEnded) and job and newest.generation < job.checkpoints.generation:
+        if isinstance(newest, DriverEnded) and job and newest.generation < job.process_generation:
             return DriverAbsent()
         return newest
 
@@ -223,7 +224,9 @@ class LocalBackend:
         given = {str(item["name"]): str(item.get("value", "")) for item in self._spec.env}
         self._process(generation).start(
             [sys.executable, "-m", module, str(directory / "config.json")],
-            env=environment | given | {TOKEN_VARIABLE: token, CAUSE_VARIABLE: str(directory / CAUSE)},
+            env=environment
+            | given
+            | {TOKEN_VARIABLE: token, CAUSE_VARIABLE: str(directory / CAUSE), IN_PLACE_VARIABLE: "true"},
             log=directory / "driver.log",
         )
 

@@ -29,6 +29,7 @@ class EventReason(StrEnum):
     DRIVER_UNREACHABLE = "DriverUnreachable"
     DRIVER_NOT_STARTING = "DriverNotStarting"
     FAILED_CREATE = "FailedCreate"
+    RECOVERING_IN_PLACE = "RecoveringInPlace"
     RESTART_SCHEDULED = "RestartScheduled"
     STALLED = "Stalled"
     FAILED = "Failed"
@@ -61,6 +62,10 @@ MEANING: dict[EventReason, str] = {
     EventReason.FAILED_CREATE: (
         "The API server refuses an object that the driver needs (quota, Pod Security, admission webhook, "
         "overload); the message has its answer. The operator keeps retrying and sends this event once."
+    ),
+    EventReason.RECOVERING_IN_PLACE: (
+        "An executor was lost, and with it state: the driver goes on as the next generation in the same pod and "
+        "restores the latest epoch. This does not count as a restart."
     ),
     EventReason.RESTART_SCHEDULED: "The driver failed or is replaced; the message has the time of the next start.",
     EventReason.STALLED: (
@@ -106,6 +111,7 @@ class Event:
 _AS_THEY_ARE: dict[Reason | LifeReason, EventReason] = {
     LifeReason.RESTORED: EventReason.RESTORED,
     LifeReason.SOURCES_FINISHED: EventReason.SOURCES_FINISHED,
+    LifeReason.RECOVERING_IN_PLACE: EventReason.RECOVERING_IN_PLACE,
     LifeReason.RESTART_SCHEDULED: EventReason.RESTART_SCHEDULED,
     LifeReason.DRAINED: EventReason.DRAINING,
     Reason.CHECKPOINT_FAILED: EventReason.CHECKPOINT_FAILED,

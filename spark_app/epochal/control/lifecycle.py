@@ -61,15 +61,18 @@ _P = JobPhase
 TRANSITIONS: dict[JobPhase, frozenset[JobPhase]] = {
     _P.PENDING: frozenset({_P.STARTING, _P.STOPPING, _P.STOPPED}),
     _P.STARTING: frozenset({_P.RUNNING, _P.STOPPING, _P.RESTARTING, _P.STOPPED, _P.PENDING, _P.FAILED, _P.WAITING}),
-    _P.RUNNING: frozenset({_P.STOPPING, _P.RESTARTING, _P.FAILED}),
+    _P.RUNNING: frozenset({_P.STOPPING, _P.RESTARTING, _P.STARTING, _P.FAILED}),
     _P.RESTARTING: frozenset({_P.STARTING, _P.STOPPING, _P.STOPPED, _P.FINISHED, _P.PENDING, _P.FAILED}),
-    _P.STOPPING: frozenset({_P.RUNNING, _P.STOPPED, _P.FINISHED, _P.RESTARTING, _P.PENDING, _P.FAILED, _P.WAITING}),
+    _P.STOPPING: frozenset(
+        {_P.RUNNING, _P.STOPPED, _P.FINISHED, _P.RESTARTING, _P.STARTING, _P.PENDING, _P.FAILED, _P.WAITING}
+    ),
     _P.STOPPED: frozenset({_P.PENDING}),
     _P.FINISHED: frozenset({_P.PENDING}),
     _P.FAILED: frozenset({_P.RESTARTING}),
     _P.WAITING: frozenset({_P.RESTARTING}),
 }
-"""Where each phase can lead to. From Failed, Waiting and Finished only somebody who asks leads on."""
+"""Where each phase can lead to. From Failed, Waiting and Finished only somebody who asks leads on. A job that runs or
+stops starts again without a restart if its driver begins the next generation by itself."""
 
 HALTED = (JobPhase.FAILED, JobPhase.WAITING)
 """No driver is started until the spec is edited: the job has failed for good, or waits for a choice."""
@@ -80,6 +83,7 @@ class LifeReason(StrEnum):
 
     STARTING = "Starting"
     RESTORED = "Restored"
+    RECOVERING_IN_PLACE = "RecoveringInPlace"
     FAILED_CREATE = "FailedCreate"
     RESTART_SCHEDULED = "RestartScheduled"
     BACKING_OFF = "BackingOff"
@@ -146,6 +150,8 @@ class JobRecord:
     present generation's driver was seen, alive or not; until then ``refusal`` is what keeps it from being made.
     ``version`` is the spec's with which the present generation was started, and ``asked`` the wish to go back that it
     was started with: the spec may say another by the time it has restored. A record of release 0.1 has neither.
+    ``process`` is the generation with which the present driver's process began, if it has gone on to the present one by
+    itself: its pod or directory has that number.
     """
 
     checkpoints: Record
@@ -167,6 +173,16 @@ class JobRecord:
     refusal: RefusedTries | None = None
     version: int = 0
     asked: str | None = None
+    process: Generation | None = None
+
+    @property
+    def process_generation(self) -> Generation:
+        """Under which number the present driver's process is found."""
+        return self.checkpoints.generation if self.process is None else self.process
+
+    def generation_now(self, began: Generation) -> Generation:
+        """The generation of a process that began with this one."""
+        return self.checkpoints.generation if began == self.process else began
 
 
 AT_REST = (JobPhase.STOPPED, JobPhase.FINISHED)
@@ -308,20 +324,8 @@ def decide(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
             return _start(spec, job, seen, now)
         case DriverAbsent() | DriverEnded():
             return _driver_gone(spec, job, seen, now)
-        case DriverUp(generation=generation) if generation != job.checkpoints.generation:
-            message = f"ending the driver of generation {generation}: {job.checkpoints.generation} is the one to run"
-            return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
-        case DriverUp() if _drains_too_long(spec, job, now):
-            message = f"the driver has to go, and has made no last checkpoint within {spec.checkpoint.timeout:.0f} s"
-            return _restart(spec, job, now, message, EndDriver())
-        case DriverUp(status=status) if job.checkpoints.stop and not job.restored and not _has_begun(status):
-            message = "ending a driver that had not started yet: no work is lost"
-            return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
-        case DriverUp(status=None):
-            return _silent(spec, job, seen, now)
-        case DriverUp(status=status):
-            assert status is not None
-            return _answering(spec, job, seen, status, now)
+        case DriverUp() as driver:
+            return _with_driver(spec, job, seen, driver, now)
         case _:
             assert_never(seen.driver)
 
@@ -589,6 +593,7 @@ def _next_start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> JobR
         draining_since=None,
         begun=False,
         refusal=None,
+        process=None,
     )
 
 
@@ -705,6 +710,53 @@ def _failed(spec: JobSpec, job: JobRecord, reason: LifeReason, message: str) -> 
 # --- with a driver ----------------------------------------------------------------------------------------------------
 
 
+def _with_driver(spec: JobSpec, job: JobRecord, seen: Seen, driver: DriverUp, now: Seconds) -> Step:
+    status, generation = driver.status, job.checkpoints.generation
+    if driver.generation != generation:
+        message = f"ending the driver of generation {driver.generation}: {generation} is the one to run"
+        return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+    if status is not None and status.generation > generation:
+        return _gone_on(spec, job, status, now)
+    if _drains_too_long(spec, job, now):
+        message = f"the driver has to go, and has made no last checkpoint within {spec.checkpoint.timeout:.0f} s"
+        return _restart(spec, job, now, message, EndDriver())
+    if job.checkpoints.stop and not job.restored and not _has_begun(status):
+        message = "ending a driver that had not started yet: no work is lost"
+        return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
+    if status is None:
+        return _silent(spec, job, seen, now)
+    return _answering(spec, job, seen, status, now)
+
+
+def _gone_on(spec: JobSpec, job: JobRecord, status: DriverStatus, now: Seconds) -> Step:
+    """The driver has lost state and has claimed the next generation in the store by itself: the record follows. It is
+    no restart. What became of an epoch in flight shows when that generation has restored, as in any start."""
+    record = job.checkpoints
+    if status.generation != next_generation(record.generation):
+        # It needs an epoch between two such steps, and only this record gives epochs out.
+        message = f"the driver says that it is of generation {status.generation}: {record.generation} is the one to run"
+        return _restart(spec, job, now, message, EndDriver())
+    job = replace(
+        job,
+        phase=JobPhase.STARTING,
+        checkpoints=begin_generation(record, status.generation, now),
+        restored=False,
+        running_since=None,
+        silent_since=None,
+        late=replace(job.late, of_driver=0),
+        # It carries out no wish to go back: one that has come meanwhile is the next start's.
+        asked=job.went_back if job.restored else job.asked,
+        draining_since=None,
+        process=job.process_generation,
+    )
+    message = _in_place(job) + (f": {status.message}" if status.message else "")
+    return Step(action=Nothing(), job=job, reason=LifeReason.RECOVERING_IN_PLACE, message=message)
+
+
+def _in_place(job: JobRecord) -> str:
+    return f"generation {job.checkpoints.generation} begins in the driver that was started as generation {job.process}"
+
+
 def _silent(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     since = job.silent_since if job.silent_since is not None and job.silent_since <= now else now
     job = replace(job, silent_since=since)
@@ -728,7 +780,7 @@ def _not_restored(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> St
     took = now - max(begun, found.since if found and found.since is not None else begun)
     if took > spec.start_timeout:
         return _restart(spec, job, now, unanswered(seen, f"the driver has not begun after {took:.0f} s"), EndDriver())
-    message = unanswered(seen, "the driver is starting")
+    message = unanswered(seen, "the driver is starting" if job.process is None else _in_place(job))
     return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message=message)
 
 
@@ -757,7 +809,7 @@ def _take_restored(spec: JobSpec, job: JobRecord, status: DriverStatus, now: Sec
         checkpoints=record,
         restored=True,
         running_since=now,
-        went_back=job.asked if job.version else spec.restore.wish,
+        went_back=job.asked if job.version or job.process is not None else spec.restore.wish,
         restarts=replace(job.restarts, fault=""),
         phase=JobPhase.STOPPING if record.stop else JobPhase.RUNNING,
     )

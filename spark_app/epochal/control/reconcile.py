@@ -5,7 +5,7 @@ runs :meth:`Reconciler.tick` in a thread.
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
 import msgspec
@@ -111,7 +111,8 @@ class Backend(Protocol):
         survives a crash, and nobody else has stored another one since :meth:`load`. None if nothing was stored."""
 
     def driver(self) -> DriverAbsent | DriverEnded | DriverAlive:
-        """The newest driver. A living one of any generation comes before one that has ended."""
+        """The newest driver, with the generation that its process began with. A living one of any generation comes
+        before one that has ended; of these, none counts that is older than the record's driver."""
 
     def start_driver(self, permit: Permit, generation: Generation, restore: RestoreConfig) -> None:
         """Start it, if it has not been started. :class:`RefusedError` if the place does not take it."""
@@ -183,7 +184,7 @@ class Reconciler:
     # --- observe ------------------------------------------------------------------------------------------------------
 
     def observe(self, job: JobRecord) -> Seen:
-        found = self._backend.driver()
+        found = _as_recorded(self._backend.driver(), job)
         self._client = found.client if isinstance(found, DriverAlive) else None
         cleanup = self._cleanup()
         flight = job.checkpoints.in_flight
@@ -339,6 +340,15 @@ class Reconciler:
             self._client.abort(epoch)
         except (DriverUnreachable, DriverError) as error:
             logger.warning("Epoch %d was not aborted: %s", epoch, error)
+
+
+def _as_recorded(
+    found: DriverAbsent | DriverEnded | DriverAlive, job: JobRecord
+) -> DriverAbsent | DriverEnded | DriverAlive:
+    """A process is found by the generation that it began with, and may have gone on to the record's by itself."""
+    if isinstance(found, DriverAbsent):
+        return found
+    return replace(found, generation=job.generation_now(found.generation))
 
 
 def _up(found: DriverAlive, status: DriverStatus) -> Driver:

@@ -242,6 +242,9 @@ class DriverConfig(_Message, frozen=True, omit_defaults=True):
     What the control server needs to know in secret comes by environment: :data:`TOKEN_VARIABLE`, or files that
     :data:`SECRETS_VARIABLE` leads to. ``port`` 0 takes a free one; ``ready_file`` is then written (atomically) with the
     address, ``http://host:port``.
+
+    ``in_place``: who started the driver follows one that begins the next generation by itself, in the same process,
+    when it loses an executor. Without it such a driver ends.
     """
 
     namespace: str
@@ -256,6 +259,7 @@ class DriverConfig(_Message, frozen=True, omit_defaults=True):
     ready_file: str | None = None
     work_dir: str | None = None
     needs: tuple[str, ...] = ()
+    in_place: bool = False
 
 
 EXIT_STOPPED = 0
@@ -295,6 +299,10 @@ PRIVATE_KEY_FILE = "tls.key"
 
 GRACE_VARIABLE = "EPOCHAL_GRACE_SECONDS"
 """Where a driver runs in a pod: the seconds between SIGTERM and SIGKILL, in which it can make a last checkpoint."""
+
+IN_PLACE_VARIABLE = "EPOCHAL_IN_PLACE"
+"""If it is set, :attr:`DriverConfig.in_place` holds. Who starts a driver does not know its release yet: one of release
+0.1.0 refuses a file with a field that it does not know, and passes over a variable."""
 
 CAUSE_VARIABLE = "EPOCHAL_CAUSE_FILE"
 """A file in which a driver writes why it ended, in a line: in a pod, the termination log. The end of its log may say
