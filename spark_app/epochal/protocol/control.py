@@ -242,6 +242,9 @@ class DriverConfig(_Message, frozen=True, omit_defaults=True):
     What the control server needs to know in secret comes by environment: :data:`TOKEN_VARIABLE`, or files that
     :data:`SECRETS_VARIABLE` leads to. ``port`` 0 takes a free one; ``ready_file`` is then written (atomically) with the
     address, ``http://host:port``.
+
+    ``in_place``: who started the driver follows one that begins the next generation by itself, in the same process,
+    when it loses an executor. Without it such a driver ends.
     """
 
     namespace: str
@@ -256,6 +259,7 @@ class DriverConfig(_Message, frozen=True, omit_defaults=True):
     ready_file: str | None = None
     work_dir: str | None = None
     needs: tuple[str, ...] = ()
+    in_place: bool = False
 
 
 EXIT_STOPPED = 0
