@@ -95,6 +95,11 @@ class LatestTable(TableBase):
         return self._find_homes()
 
     @property
+    def place(self) -> Place:
+        """Where its files are, on whichever executor."""
+        return self._anywhere
+
+    @property
     def _place(self) -> Place:
         return replace(self._anywhere, homes=self.homes.names)
 
