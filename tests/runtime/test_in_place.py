@@ -166,7 +166,7 @@ def test_the_next_generation_goes_on(spark: SparkSession, job: Job, files: Files
     job.checkpoint(3, then_stop=True)
     assert job.join() == EXIT_STOPPED
     assert ids(spark, tmp_path / "out") == [1, 2, 3, 4]
-    assert [path.name for path in (tmp_path / "work").glob("**/sources")] == ["sources"], "the last one's"
+    assert list((tmp_path / "work").glob("**/sources/rows")) == [tmp_path / "work/generation-3/sources/rows"]
 
 
 def test_a_loss_before_an_epoch_ends_the_driver(job: Job, files: Files) -> None:
