@@ -149,11 +149,8 @@ class Driven:
 
     def members(self) -> list[int]:
         """All processes of the driver's session."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and _session(int(entry.name)) == self.pid:
-                found.append(int(entry.name))
-        return found
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [pid for pid in pids if _session(pid) == self.pid]
 
     def jvms(self, main: bytes) -> list[int]:
         return [pid for pid in self.members() if any(word.endswith(main) for word in _words(pid)[1:])]

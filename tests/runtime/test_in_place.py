@@ -1,6 +1,7 @@
-"""The next generation goes on in the process of one that lost its state: what is waited for, and what is fenced. Executors
-that are killed are in ``tests/exactly_once/test_in_place.py``."""
+"""The next generation goes on in the process of one that lost its state: what is waited for, and what is fenced.
+Executors that are killed are in ``tests/exactly_once/test_in_place.py``."""
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,13 +32,14 @@ from epochal.protocol.control import (
 from epochal.protocol.documents import GenerationRecord
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
-from epochal.protocol.publish import claim_generation
+from epochal.protocol.publish import claim_generation, publish
 from epochal.runtime import in_place
 from epochal.runtime.checkpoint import checkpointer
 from epochal.runtime.dataflow.graph import Graph
 from epochal.runtime.errors import OperatorError
 from epochal.runtime.in_place import Generations
 from epochal.runtime.state.homes import StateLostError
+from epochal.runtime.state.latest_table import LatestTable
 from epochal.runtime.state.persistence import store_of
 from tests.runtime.bad_data import Files, Gate, ids
 
@@ -214,7 +216,7 @@ def test_a_setting_that_cannot_be_is_refused(
 
 def hold_publishing(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
     """Epochs that are being published wait; the events are that one does, and that it may go on."""
-    publishing, go_on, publish = threading.Event(), threading.Event(), checkpointer.publish
+    publishing, go_on = threading.Event(), threading.Event()
 
     def held(*args: Any) -> Any:
         publishing.set()
@@ -300,9 +302,7 @@ def test_objects_that_have_seen_the_generation_before_end_the_process(
 ) -> None:
     gate = Gate()
     files.add(1)
-    job = Job(
-        spark, lambda p: files.read(p).apply("gate", gate).to_parquet("out", str(tmp_path / "out")), tmp_path
-    )
+    job = Job(spark, lambda p: files.read(p).apply("gate", gate).to_parquet("out", str(tmp_path / "out")), tmp_path)
     jobs.append(job)
     job.runs(1, rows=1)
     job.checkpoint(1)
@@ -336,3 +336,11 @@ def test_only_the_loss_of_state_is_gone_on_after(job: Job) -> None:
     job.driver.engine._on_error(OperatorError("totals", RuntimeError("something else")))
     job.join()
     assert job.driver.status().generation == 1
+
+
+def test_a_loss_is_seen_without_a_batch(job: Job) -> None:
+    tables = [table for task in job.driver.engine._tasks.values() for table in task.operator.tables]
+    [table] = [table for table in tables if isinstance(table, LatestTable)]
+    assert table.runs
+    table.homes = dataclasses.replace(table.homes, executors=("7", "driver"))
+    job.wait(lambda: job.driver.status().generation == 2, "the next generation")

@@ -61,12 +61,19 @@ from epochal.runtime.dataflow.seen_files import SeenFiles
 from epochal.runtime.dataflow.source import LONGEST_STOP, BoundSource, SourceTask
 from epochal.runtime.dataflow.task import Task, known_watermark
 from epochal.runtime.dataflow.two_phase_sink import BoundSink
-from epochal.runtime.errors import DamagedStateError, PipelineError, WouldRepeatError, failed_by_lost_state
+from epochal.runtime.errors import (
+    DamagedStateError,
+    OperatorError,
+    PipelineError,
+    WouldRepeatError,
+    failed_by_lost_state,
+)
 from epochal.runtime.http.prometheus import DriverMetrics, Scrape
 from epochal.runtime.http.reports import Reports
 from epochal.runtime.spark.background import Background
 from epochal.runtime.spark.executors import SHARE, await_executors
 from epochal.runtime.spark.progress_fs import list_by_name
+from epochal.runtime.state.homes import StateLostError
 from epochal.runtime.state.latest_files import Place
 from epochal.runtime.state.latest_table import LatestTable
 from epochal.runtime.state.persistence import Persistence, store_of
@@ -154,6 +161,7 @@ class Engine:
     def _tick(self) -> None:
         try:
             while not self._ended.wait(timeout=1.0):
+                self._check_state()
                 for source in self._sources():
                     source.check_idle()
                     source.tick()
@@ -161,6 +169,13 @@ class Engine:
             if not self._ended.is_set():
                 logger.exception("A tick failed")
                 self._on_error(error)
+
+    def _check_state(self) -> None:
+        """A batch would find it, too, when each of its tasks has failed four times."""
+        for name, task in self._tasks.items():
+            for table in task.operator.tables:
+                if isinstance(table, LatestTable) and (lost := table.lost()):
+                    raise OperatorError(name, StateLostError(lost))
 
     def fail(self, error: BaseException) -> None:
         """End with the exit code that the table of faults has for this error."""

@@ -67,13 +67,14 @@ class Generations:
         3. Let the next one answer.
         """
         before = self.engine
-        if before.lost_at is None:
+        if (seen := before.lost_at) is None:
             return False
         try:
             # Step 1
             await_end(before, spark)
             config, places = before.following(), before.places()
             before.forget()
+            ended = time.monotonic()
             # Step 2
             free(spark, places)
         except Exception as error:
@@ -90,9 +91,11 @@ class Generations:
         if why := out_of_memory(spark):
             logger.warning("%s", why)
         logger.info(
-            "Generation %s goes on in the same driver, %.1f s after the loss was seen",
+            "Generation %s goes on in the same driver: the one before had ended %.1f s after the loss was seen, and "
+            "was freed in %.1f s",
             config.generation,
-            time.monotonic() - before.lost_at,
+            ended - seen,
+            time.monotonic() - ended,
         )
         return True
 

@@ -110,6 +110,10 @@ class LatestTable(TableBase):
     def held(self) -> Sequence[Run]:
         return self.runs
 
+    def lost(self) -> list[str]:
+        """Executors that are gone, with files that only they had."""
+        return self.homes.lost(self._spark) if any(run.copy is None for run in self.runs) else []
+
     # --- batches ---
 
     def add(self, rows: DataFrame, sums: Mapping[str, Sum]) -> Run:
