@@ -175,7 +175,8 @@ class Engine:
         for name, task in self._tasks.items():
             for table in task.operator.tables:
                 if isinstance(table, LatestTable) and (lost := table.lost()):
-                    raise OperatorError(name, StateLostError(lost))
+                    self._on_error(OperatorError(name, StateLostError(lost)))
+                    return
 
     def fail(self, error: BaseException) -> None:
         """End with the exit code that the table of faults has for this error."""
