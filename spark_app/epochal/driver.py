@@ -3,6 +3,7 @@
 The file is a :class:`epochal.protocol.control.DriverConfig`. Exit codes are in the same module.
 """
 
+import functools
 import importlib
 import importlib.util
 import logging
@@ -42,10 +43,11 @@ from epochal.protocol.control import (
 )
 from epochal.runtime.checkpoint.checkpointer import POOL
 from epochal.runtime.dataflow.arrow_batches import LIMIT, OFF
-from epochal.runtime.engine import Engine
+from epochal.runtime.dataflow.graph import Graph
 from epochal.runtime.errors import PipelineError, UserCodeError, summarize_error, undescribed
 from epochal.runtime.http.control_server import ControlServer
 from epochal.runtime.http.server_tls import server_context
+from epochal.runtime.in_place import Generations
 from epochal.runtime.spark.beside import find_modules_in
 from epochal.runtime.spark.executors import out_of_memory
 from epochal.runtime.spark.jvm import JAVA_BRIDGE, jvm_exit_code, log_errors_only
@@ -146,19 +148,20 @@ def main(arguments: list[str]) -> int:
         return EXIT_MISCONFIGURED
     # Python workers must be this interpreter: Spark would look for one named python3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    engine = Engine(config)
-    _end_by_signals(engine)
+    driver = Generations(config)
+    _end_by_signals(driver)
     server = ControlServer(
-        engine, host=config.host, port=config.port, token=token, tls=tls, registry=engine.metrics.registry
+        driver, host=config.host, port=config.port, token=token, tls=tls, registry=driver.engine.metrics.registry
     )
     server.start()
     _announce(config, server.address)
     said: list[str] = []
-    worker = threading.Thread(target=lambda: said.append(_run(engine, config)), name="engine", daemon=True)
+    worker = threading.Thread(target=lambda: said.append(_run(driver, config)), name="engine", daemon=True)
     worker.start()
     # The main thread stays free for signals.
     while worker.is_alive():
         worker.join(timeout=0.2)
+    engine = driver.engine  # the last one
     code = EXIT_FAILED if engine.exit_code is None else engine.exit_code
     if code == EXIT_STOPPED:
         # The controller wants to read how the last checkpoint went.
@@ -189,7 +192,7 @@ def _control_secrets() -> tuple[str, ssl.SSLContext | None]:
     return token, None
 
 
-def _end_by_signals(engine: Engine) -> None:
+def _end_by_signals(driver: Generations) -> None:
     """A pod that is evicted gets SIGTERM: there is time for a last checkpoint. Elsewhere, or asked a second time, the
     driver ends at once."""
     grace = float(os.environ.get(GRACE_VARIABLE) or 0)
@@ -199,29 +202,33 @@ def _end_by_signals(engine: Engine) -> None:
         message = f"ended by {signal.Signals(number).name}"
         # Not here: this may have interrupted what holds a lock that is needed for it.
         drain = number == signal.SIGTERM and stay > 0
-        target = (lambda: engine.drain(message, stay)) if drain else (lambda: engine.stop(message))
+        target = (lambda: driver.drain(message, stay)) if drain else (lambda: driver.stop(message))
         threading.Thread(target=target, name="ending", daemon=True).start()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
 
 
-def _run(engine: Engine, config: DriverConfig) -> str:
-    """Until the engine ends; what is to be said about that beside the engine's own message."""
+def _run(driver: Generations, config: DriverConfig) -> str:
+    """Until the last engine ends; what is to be said about that beside the engine's own message."""
     said: list[str] = []
     spark: SparkSession | None = None
     try:
         spark = spark_session(config)
         warming = warm_up(spark)
-        pipeline = Pipeline(spark, config.storage, config.pipeline.parameters)
-        describe(pipeline, config.pipeline)
-        engine.run(spark, pipeline.graph, warming)
+        driver.run(spark, functools.partial(_described, spark, config), warming)
     except Exception as error:
-        engine.fail(error)
+        driver.engine.fail(error)
     finally:
         if spark is not None:
             _hush(spark, said)
     return said[0] if said else ""
+
+
+def _described(spark: SparkSession, config: DriverConfig) -> Graph:
+    pipeline = Pipeline(spark, config.storage, config.pipeline.parameters)
+    describe(pipeline, config.pipeline)
+    return pipeline.graph
 
 
 def _hush(spark: SparkSession, said: list[str]) -> None:

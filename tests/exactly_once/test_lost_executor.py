@@ -79,7 +79,7 @@ def check(job: KilledJob, inputs: Path) -> None:
 
 
 def test_the_driver_ends_and_the_next_generation_restores(inputs: Path, tmp_path: Path) -> None:
-    job = KilledJob(tmp_path / "job", {"input": str(inputs)}, EXECUTORS)
+    job = KilledJob(tmp_path / "job", {"input": str(inputs)}, {**EXECUTORS, "spark.epochal.recoverInPlace": "false"})
     run(job)
     said = (job.path / "runner.log").read_text()
     assert "The driver of generation 1 ended with code 1: " in said

@@ -10,7 +10,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +198,35 @@ def test_where_blocks_are(spark: SparkSession, kept: DataFrame) -> None:
     await_executors(spark)
     assert placement.removed_executors(spark) == {}
     assert out_of_memory(spark) == ""
+
+
+def test_what_runs_and_what_is_held_is_known(spark: SparkSession, kept: DataFrame, rows: DataFrame) -> None:
+    slow = threading.Thread(target=lambda: suppressed(rows.mapInPandas(_slow, "id long").collect), daemon=True)
+    slow.start()
+    deadline = time.monotonic() + 60
+    while not placement.running_tasks(spark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert placement.running_tasks(spark) > 0
+    spark.sparkContext.cancelAllJobs()
+    slow.join(timeout=60)
+    while placement.running_tasks(spark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert placement.running_tasks(spark) == 0
+    kept.count()
+    rows.cache().count()
+    assert jvm.scala_context(spark).getPersistentRDDs().size() >= 2
+    held.unpersist_all(spark)
+    assert jvm.scala_context(spark).getPersistentRDDs().size() == 0
+
+
+def suppressed(call: Callable[[], object]) -> None:
+    with suppress(*jvm.SPARK_ERRORS):
+        call()
+
+
+def _slow(frames: Iterator[Any]) -> Iterator[Any]:
+    time.sleep(30)
+    yield from frames
 
 
 def test_an_empty_frame_has_the_partitions_and_places_that_it_is_given(spark: SparkSession) -> None:

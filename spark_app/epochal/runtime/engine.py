@@ -5,10 +5,12 @@ import logging
 import shutil
 import tempfile
 import threading
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from epochal.protocol.control import (
@@ -27,6 +29,7 @@ from epochal.protocol.control import (
     DriverStatus,
     Refusal,
     RefusalReason,
+    RestoreConfig,
     SinkReport,
 )
 from epochal.protocol.documents import (
@@ -37,7 +40,7 @@ from epochal.protocol.documents import (
     OperatorState,
     StoredTable,
 )
-from epochal.protocol.epochs import NO_EPOCH, Epoch
+from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
 from epochal.protocol.faults import exit_code
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import Fenced, record_damage
@@ -55,34 +58,68 @@ from epochal.runtime.dataflow.end_of_input import stored_end
 from epochal.runtime.dataflow.graph import Graph
 from epochal.runtime.dataflow.operator import BoundOperator, JobRef, OperatorContext
 from epochal.runtime.dataflow.seen_files import SeenFiles
-from epochal.runtime.dataflow.source import BoundSource, SourceTask
+from epochal.runtime.dataflow.source import LONGEST_STOP, BoundSource, SourceTask
 from epochal.runtime.dataflow.task import Task, known_watermark
 from epochal.runtime.dataflow.two_phase_sink import BoundSink
-from epochal.runtime.errors import DamagedStateError, FencedError, PipelineError, WouldRepeatError
+from epochal.runtime.errors import (
+    DamagedStateError,
+    FencedError,
+    OperatorError,
+    PipelineError,
+    WouldRepeatError,
+    failed_by_lost_state,
+)
 from epochal.runtime.http.prometheus import DriverMetrics, Scrape
 from epochal.runtime.http.reports import Reports
 from epochal.runtime.spark.background import Background
-from epochal.runtime.spark.executors import await_executors
+from epochal.runtime.spark.executors import SHARE, await_executors
 from epochal.runtime.spark.progress_fs import list_by_name
+from epochal.runtime.state.homes import StateLostError
+from epochal.runtime.state.latest_files import Place
+from epochal.runtime.state.latest_table import LatestTable
 from epochal.runtime.state.persistence import Persistence, store_of
 from epochal.runtime.state.tables import check_replicas
 
 logger = logging.getLogger(__name__)
 
+RECOVER = "spark.epochal.recoverInPlace"
+"""Setting: whether the driver goes on when it loses an executor, if its controller can follow (the default). With
+``false`` it ends, and the controller starts another."""
+
+SOURCES = "sources"
+"""Directory of the progress logs."""
+
 TAKEN_OVER = ("spark.sql.shuffle.partitions",)
 """Settings that a restart may change although Spark has them in its progress log."""
+
+
+def recovers_in_place(config: DriverConfig) -> bool:
+    given = config.spark_conf.get(RECOVER, "true")
+    if given not in ("true", "false"):
+        raise PipelineError(f"{RECOVER} is {given!r}: give true or false")
+    return config.in_place and given == "true"
+
+
+def goes_on(generation: Generation) -> str:
+    return f"an executor was lost: generation {generation} goes on in the same driver"
 
 
 class Engine:
     """One generation of one job. The control server calls it from its own threads."""
 
-    def __init__(self, config: DriverConfig) -> None:
+    def __init__(self, config: DriverConfig, before: "Engine | None" = None) -> None:
+        """``before``: the engine of the generation that lost its state, if this one goes on in the same process. It
+        has ended when this one runs."""
         self.config = config
-        self.metrics = DriverMetrics(self._snapshot)
+        self.metrics: DriverMetrics = DriverMetrics(self.snapshot) if before is None else before.metrics
         self.exit_code: int | None = None
+        self.lost_at: float | None = None
+        """When it has ended because an executor was lost, such that the next generation may go on in this process."""
+        self._lost_before = self._recovering = None if before is None else before.lost_at
+        self.base_dir: str | None = config.work_dir if before is None else before.base_dir
         self._paths = JobPaths(config.namespace, config.job)
         self._phase = DriverPhase.STARTING
-        self._message = ""
+        self._message = "" if before is None else goes_on(config.generation)
         self._waiting = ""
         self._started = now_micros()
         self._restored: Epoch | None = None
@@ -94,6 +131,8 @@ class Engine:
         self._checkpointer: Checkpointer | None = None
         self._background = Background()
         self._warming: threading.Thread | None = None
+        self._ticking = threading.Thread(target=self._tick, name="tick", daemon=True)
+        self._end_lock = threading.Lock()
         self._ended = threading.Event()
         self._ending = False
         self.last_report_read = threading.Event()
@@ -109,7 +148,7 @@ class Engine:
         try:
             self._start(spark, graph)
             # Not by this thread: a tick may have to wait for an epoch's alignment, and an end must not wait for it.
-            threading.Thread(target=self._tick, name="tick", daemon=True).start()
+            self._ticking.start()
             self._ended.wait()
         except WouldRepeatError as error:
             self._end(EXIT_WOULD_REPEAT, DriverPhase.FAILED, str(error))
@@ -123,6 +162,7 @@ class Engine:
     def _tick(self) -> None:
         try:
             while not self._ended.wait(timeout=1.0):
+                self._check_state()
                 for source in self._sources():
                     source.check_idle()
                     source.tick()
@@ -130,6 +170,14 @@ class Engine:
             if not self._ended.is_set():
                 logger.exception("A tick failed")
                 self._on_error(error)
+
+    def _check_state(self) -> None:
+        """A batch would find it, too, when each of its tasks has failed four times."""
+        for name, task in self._tasks.items():
+            for table in task.operator.tables:
+                if isinstance(table, LatestTable) and (lost := table.lost()):
+                    self._on_error(OperatorError(name, StateLostError(lost)))
+                    return
 
     def fail(self, error: BaseException) -> None:
         """End with the exit code that the table of faults has for this error."""
@@ -176,6 +224,7 @@ class Engine:
         # Step 1
         operators = graph.bind(spark)
         check_replicas(spark)
+        recovers_in_place(config)
         if LIMIT not in config.spark_conf:
             bound_batches(spark, (schema for one in operators.values() for schema in one.outputs.values()))
         self._edges = graph.edges()
@@ -195,7 +244,7 @@ class Engine:
         name = f"{config.namespace}/{config.job}"
         job = JobRef(name=name, generation=config.generation, newest_epoch=given_out)
         # Step 3
-        await_executors(spark)
+        await_executors(spark, share=SHARE if self._lost_before is None else 0)  # those that are left are enough
         persistence = Persistence(spark, config.storage, self._paths, config.generation)
         manifest = self._understood(operators, resolved.manifest) if isinstance(resolved, Found) else None
         try:
@@ -347,9 +396,9 @@ class Engine:
             task: Task
             if isinstance(operator, BoundSource):
                 task = SourceTask(
-                    node.name, operator, context, self._work_dir / "sources" / node.name, self._background,
+                    node.name, operator, context, self._work_dir / SOURCES / node.name, self._background,
                     watermark=watermark, max_ahead=ahead, others_go_on=unbounded,
-                    on_error=self._on_error, on_batch_end=self.metrics.batch,
+                    on_error=self._on_error, on_batch_end=self._on_batch_end,
                 )  # fmt: skip
                 if state.position is not None:
                     conf = {key: spark.conf.get(key) or "" for key in TAKEN_OVER}
@@ -404,21 +453,91 @@ class Engine:
                 "keep the operators' names, or set allowEmptyStart to drop that state"
             )
 
-    def _on_error(self, error: BaseException) -> None:
-        self._end(_exit_code(error), DriverPhase.FAILED, str(error))
+    def _on_batch_end(self, source: str, seconds: float) -> None:
+        self.metrics.batch(source, seconds)
+        lost, self._recovering = self._recovering, None
+        if lost is not None:
+            took = time.monotonic() - lost
+            self.metrics.recovered(took)
+            logger.info("First batch %.1f s after the loss of an executor was seen", took)
 
-    def _end(self, code: int, phase: DriverPhase, message: str) -> None:
-        if self.exit_code is None:
-            self.exit_code, self._phase, self._message = code, phase, message
+    def _on_error(self, error: BaseException) -> None:
+        self._end(_exit_code(error), DriverPhase.FAILED, str(error), lost=self._goes_on_after(error))
+
+    def _end(self, code: int, phase: DriverPhase, message: str, *, lost: bool = False) -> None:
+        with self._end_lock:
+            first = self.exit_code is None
+            if first:
+                if self._lost_before is not None and phase is DriverPhase.FAILED and self._restored is None:
+                    # Whatever hinders a generation in place, a new process is tried before anybody else is blamed.
+                    code = code if code == EXIT_FENCED else EXIT_FAILED
+                self.lost_at = time.monotonic() if lost else None
+                self.exit_code, self._phase, self._message = code, phase, message
+        if first:
             log = logger.info if code == EXIT_STOPPED else logger.error
             log("Job %s/%s ended: %s", self.config.namespace, self.config.job, message)
         self._ended.set()
 
+    def _goes_on_after(self, error: BaseException) -> bool:
+        """Whether the next generation may go on in this process: an executor was lost, and an epoch was made since the
+        last time. Otherwise the controller counts the restart, and waits before it."""
+        made = self._checkpointer
+        return (
+            recovers_in_place(self.config)
+            and failed_by_lost_state(error)
+            and made is not None
+            and made.has_completed
+            and not made.end_has_come
+            and not self._ending
+            and self._phase_now() is DriverPhase.RUNNING
+        )
+
+    def following(self) -> DriverConfig:
+        """What the next generation in this process is told: what the controller would tell it, had it heard of all that
+        this one did. Only when nothing of this one is at work any more."""
+        config, made = self.config, self._checkpointer
+        assert made is not None
+        generation = Generation(config.generation + 1)
+        restore = RestoreConfig(
+            known=made.last.epoch if made.last else NO_EPOCH,
+            issued=made.newest_number,
+            min_epoch=max(made.min_epoch, config.restore.min_epoch),
+            allow_empty=config.restore.allow_empty,
+            repeat=config.restore.repeat,
+        )
+        work_dir = None if self.base_dir is None else str(Path(self.base_dir) / f"generation-{generation}")
+        return replace(config, generation=generation, restore=restore, work_dir=work_dir)
+
+    def ends_process(self) -> None:
+        """No engine follows this one in this process after all: it has failed as any other."""
+        self.lost_at = None
+
+    def at_work(self) -> dict[str, Callable[[], None]]:
+        """What may still be at work after the end: each call returns when that has ended."""
+        found = {f"source {source.name!r}": source.wait_for_end for source in self._sources()}
+        found["a batch's end"] = self._background.wait_for_end
+        found["the clock"] = self._ticking.join
+        if self._checkpointer is not None:
+            found["a checkpoint"] = self._checkpointer.wait_for_end
+        return found
+
+    def places(self) -> list[Place]:
+        """Where executors have files of its tables."""
+        tables = (table for task in self._tasks.values() for table in task.operator.tables)
+        return [table.place for table in tables if isinstance(table, LatestTable)]
+
+    def forget(self) -> None:
+        """After the end: let go of what it holds, as the next engine is to have the memory and the disk."""
+        self._tasks, self._checkpointer = {}, None
+        shutil.rmtree(self._work_dir / SOURCES, ignore_errors=True)
+
     def _shut_down(self) -> None:
         if self._checkpointer is not None:
             self._checkpointer.close()
-        for source in self._sources():
-            source.stop()
+        stopping = [source.begin_stop() for source in self._sources()]
+        deadline = time.monotonic() + LONGEST_STOP
+        for thread in stopping:
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
         self._background.close()
         if self.config.work_dir is None:
             shutil.rmtree(self._work_dir, ignore_errors=True)
@@ -453,6 +572,8 @@ class Engine:
         return self._message if self._ended.is_set() else self._waiting or self._message
 
     def status(self) -> DriverStatus:
+        if self.lost_at is not None:
+            return self._goes_on()
         sources, reports = self._sources(), Reports(self._report_problems)
         sinks = {task.name: task.operator for task in self._tasks.values() if isinstance(task.operator, BoundSink)}
         return DriverStatus(
@@ -475,7 +596,19 @@ class Engine:
             message=self._message_now() or reports.message,
         )
 
-    def _snapshot(self) -> Scrape:
+    def _goes_on(self) -> DriverStatus:
+        """The next generation's, which begins when this one has let go."""
+        generation = Generation(self.config.generation + 1)
+        return DriverStatus(
+            namespace=self.config.namespace,
+            job=self.config.job,
+            generation=generation,
+            phase=DriverPhase.STARTING,
+            started=self._started,
+            message=goes_on(generation),
+        )
+
+    def snapshot(self) -> Scrape:
         last = None if self._checkpointer is None else self._checkpointer.last
         reports = Reports(self._report_problems)
         return Scrape(

@@ -85,6 +85,15 @@ def lost_state(error: BaseException) -> bool:
     return any(sign in str(error) for sign in ("CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND", NOT_HERE))
 
 
+def failed_by_lost_state(error: BaseException | None) -> bool:
+    """Whether an error, or one that it stands for, is that a run is gone."""
+    while error is not None:
+        if lost_state(error):
+            return True
+        error = error.error if isinstance(error, OperatorError) else error.__cause__
+    return False
+
+
 def damaged_object(error: BaseException) -> str | None:
     """The state object that this error, perhaps another process's, calls damaged."""
     found = _DAMAGED.search(str(error))

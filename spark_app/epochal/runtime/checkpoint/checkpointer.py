@@ -22,7 +22,7 @@ from epochal.protocol.control import (
     RefusalReason,
 )
 from epochal.protocol.documents import COMMITTED_TABLES, Manifest, OperatorState, StoredTable
-from epochal.protocol.epochs import NO_EPOCH, Epoch, Generation
+from epochal.protocol.epochs import FIRST_EPOCH, NO_EPOCH, Epoch, Generation
 from epochal.protocol.errors import StoreError
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.publish import EpochTaken, Fenced, GivenUp, Published, give_up, publish
@@ -78,7 +78,12 @@ class Checkpointer:
         self._tasks = tasks
         self.last = last
         """The newest published epoch."""
-        self._newest_number = newest_number
+        self.newest_number = newest_number
+        """The highest number that it was given, by a barrier or an abort."""
+        self.min_epoch = FIRST_EPOCH
+        """That of the last barrier."""
+        self.has_completed = False
+        """Whether it has made an epoch."""
         self._committer = committer
         self._on_fenced = on_fenced
         self._on_error = on_error
@@ -107,10 +112,10 @@ class Checkpointer:
             known = self._runs.get(barrier.epoch)
             if known is not None:
                 return known.report()
-            if barrier.epoch <= self._newest_number:
+            if barrier.epoch <= self.newest_number:
                 return Refusal(
                     reason=RefusalReason.STALE_EPOCH,
-                    message=f"epoch {barrier.epoch} is not newer than epoch {self._newest_number}",
+                    message=f"epoch {barrier.epoch} is not newer than epoch {self.newest_number}",
                 )
             if not self.running:
                 return Refusal(reason=RefusalReason.NOT_RUNNING, message="the job is not running")
@@ -123,6 +128,7 @@ class Checkpointer:
             ends = barrier.then_stop and all(source.finished for source in self._sources())
             run = EpochRun(barrier, mine, kinds, self._on_frozen, self._on_ended, ends=ends or self._end.has_come)
             self._remember(run, current=True)
+            self.min_epoch = barrier.min_epoch
         if self._end.has_come:
             threading.Thread(target=self._make_end, args=(run,), name="end", daemon=True).start()
             return run.report()
@@ -144,7 +150,7 @@ class Checkpointer:
         refused from now on: the barrier may still be on its way."""
         with self._lock:
             run = self._runs.get(epoch)
-            if run is None and epoch > self._newest_number:
+            if run is None and epoch > self.newest_number:
                 barrier = CheckpointBarrier(epoch=epoch, min_epoch=epoch, timestamp=0, then_stop=False)
                 run = EpochRun(barrier, self._identity.generation, {}, self._on_frozen, self._on_ended)
                 self._remember(run, current=not self._in_flight())
@@ -155,16 +161,27 @@ class Checkpointer:
 
     def close(self) -> None:
         """The driver is ending. Batches that wait for an epoch's alignment are let go: their sources must end."""
-        self.running = False
-        if self._current is not None:
-            self.abort(self._current.barrier.epoch, "the driver is ending")
+        with self._lock:  # a barrier that is being taken is taken before, and given up with the others
+            self.running = False
+            current = self._current
+        if current is not None:
+            self.abort(current.barrier.epoch, "the driver is ending")
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def wait_for_end(self) -> None:
+        """After :meth:`close`: until nobody writes, publishes or commits any more."""
+        self._pool.shutdown(wait=True)
+
+    @property
+    def end_has_come(self) -> bool:
+        """Whether what was open at the end of all sources has come out."""
+        return self._end.has_come
 
     def _in_flight(self) -> bool:
         return self._current is not None and not self._current.done.is_set()
 
     def _remember(self, run: EpochRun, *, current: bool) -> None:
-        self._newest_number = run.barrier.epoch
+        self.newest_number = run.barrier.epoch
         if current:
             self._current = run
         self._runs[run.barrier.epoch] = run
@@ -329,6 +346,7 @@ class Checkpointer:
             self._on_error(error)
             return
         run.ready()
+        self.has_completed = True
         logger.info("Epoch %s is ready", manifest.epoch)
         if manifest.then_stop:
             self._on_stopped()

@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,7 @@ class SourceTask(Task):
         try:
             self._give_way_to_barrier()
             with self._lock, self.scope() as scope:
+                self._check_going()
                 if self._others_go_on:
                     self._is_idle = True
                     self.forward_watermark(scope, idle=True)
@@ -221,13 +223,25 @@ class SourceTask(Task):
             for edge in self.downstream:
                 edge.task.receive_watermark(MAX_WATERMARK, edge.channel, scope)
 
-    def stop(self) -> None:
-        """End the query. A batch that does not end in time is left to the end of the process."""
+    def begin_stop(self) -> threading.Thread:
+        """Let the query end. No batch begins any more; the thread ends when the one in flight has."""
         self._stopping = True
         self._barrier_passed.set()
         stopping = threading.Thread(target=self._stop_query, name=f"stop-{self.name}", daemon=True)
         stopping.start()
-        stopping.join(timeout=LONGEST_STOP)
+        return stopping
+
+    def stop(self) -> None:
+        """End the query. A batch that does not end in time is left to the end of the process."""
+        self.begin_stop().join(timeout=LONGEST_STOP)
+
+    def wait_for_end(self) -> None:
+        """After :meth:`stop`: until the query has ended, and nothing of this source goes through the graph."""
+        if self.query is not None:
+            with suppress(Exception):
+                self.query.awaitTermination()
+        with self._lock:
+            pass
 
     def _stop_query(self) -> None:
         try:
@@ -246,6 +260,7 @@ class SourceTask(Task):
         try:
             self._give_way_to_barrier()
             with self._lock:
+                self._check_going()
                 if batch > self.batch:
                     if self._partitions is not None:
                         self._looked, self._ends = looked, ends_of_batch(self._directory, batch)
@@ -266,11 +281,15 @@ class SourceTask(Task):
         began = time.perf_counter()
         while (self._barrier_waits.is_set() or self._held()) and not self._stopping:
             self._barrier_passed.wait(timeout=0.2)
-        if self._stopping:
-            raise JobStoppingError(f"source {self.name!r} has stopped")
+        self._check_going()
         waited = time.perf_counter() - began
         if waited > 0.0005:
             self.pauses.append(waited)
+
+    def _check_going(self) -> None:
+        """A batch that has waited for the lock may find that the source has stopped meanwhile."""
+        if self._stopping:
+            raise JobStoppingError(f"source {self.name!r} has stopped")
 
     def _process(self, frame: DataFrame) -> None:
         began = time.perf_counter()

@@ -59,11 +59,26 @@ class DriverMetrics:
             buckets=_SPAN,
             registry=self.registry,
         )
+        self._recoveries = Histogram(
+            "epochal_recovery_in_place_seconds",
+            "Time from the loss of an executor to the first batch after it, in the same driver",
+            buckets=_BATCH,
+            registry=self.registry,
+        )
         for result in (CheckpointState.READY, CheckpointState.FAILED):
             # Present from the start: a rate over a series that appears with its first failure misses that one.
             self._checkpoints.labels(result.lower())
             self._bytes.labels(result.lower())
-        self.registry.register(_Scraped(snapshot))
+        self._scraped = _Scraped(snapshot)
+        self.registry.register(self._scraped)
+
+    def follow(self, snapshot: Callable[[], Scrape]) -> None:
+        """From now on another generation, of the same driver, tells how it stands."""
+        self._scraped.snapshot = snapshot
+
+    def recovered(self, seconds: float) -> None:
+        """A generation in place has processed its first batch."""
+        self._recoveries.observe(seconds)
 
     def batch(self, source: str, seconds: float) -> None:
         self._batches.labels(source).observe(seconds)
@@ -83,14 +98,14 @@ class DriverMetrics:
 
 class _Scraped(Collector):
     def __init__(self, snapshot: Callable[[], Scrape]) -> None:
-        self._snapshot = snapshot
+        self.snapshot = snapshot
 
     def describe(self) -> list[Metric]:
         """Nothing, so that registering does not ask a driver that has not begun."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        snapshot = self._snapshot()
+        snapshot = self.snapshot()
         yield from _driver(snapshot)
         yield from _sources(snapshot.status, time.time())
         yield from _checkpoints(snapshot)

@@ -40,3 +40,7 @@ class Background:
     def close(self) -> None:
         """Take no more. What is there is still done, or fails: somebody may wait for it."""
         self._pool.shutdown(wait=False)
+
+    def wait_for_end(self) -> None:
+        """After :meth:`close`: until all is done."""
+        self._pool.shutdown(wait=True)

@@ -18,8 +18,10 @@ LONGEST_WAIT = 30.0
 """Seconds; as Spark. Then the job begins with those that are there, and its tasks wait for the first."""
 
 
-def await_executors(spark: SparkSession) -> None:
-    wanted = math.ceil(SHARE * int(spark.sparkContext.getConf().get("spark.executor.instances") or 0))
+def await_executors(spark: SparkSession, share: float = SHARE) -> None:
+    """``share``: of all executors, and at least one."""
+    instances = int(spark.sparkContext.getConf().get("spark.executor.instances") or 0)
+    wanted = min(instances, max(1, math.ceil(share * instances)))
     deadline = time.monotonic() + LONGEST_WAIT
     # The driver is among those that hold blocks.
     while wanted and blocks_held_by(spark) - 1 < wanted and time.monotonic() < deadline:

@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 from pyspark import SparkContext, StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from epochal.runtime.spark.jvm import class_name, python_frame, scala_frame
+from epochal.runtime.spark.jvm import class_name, iterate, python_frame, scala_context, scala_frame
 from epochal.runtime.spark.plan_metrics import PlanMetrics, executed_metrics
 
 _METRICS = "epochal"
@@ -43,6 +43,13 @@ def unpersist(frame: DataFrame) -> None:
     plan = scala_frame(frame).queryExecution().logical()
     if class_name(plan) == "LogicalRDD":
         plan.rdd().unpersist(False)
+
+
+def unpersist_all(spark: SparkSession) -> None:
+    """Free all blocks of all frames: of those that are held, and of those that users keep."""
+    spark.catalog.clearCache()
+    for held in list(iterate(scala_context(spark).getPersistentRDDs().valuesIterator())):
+        held.unpersist(False)
 
 
 def only_columns(frame: DataFrame) -> bool:

@@ -31,6 +31,11 @@ def executor_hosts(spark: SparkSession) -> dict[str, str]:
     return there
 
 
+def running_tasks(spark: SparkSession) -> int:
+    """How many tasks run on executors that are there, also of jobs that were told to end."""
+    return sum(map(int, iterate(scala_context(spark).taskScheduler().runningTasksByExecutors().valuesIterator())))
+
+
 def removed_executors(spark: SparkSession) -> dict[str, str]:
     """The executors that are gone, each with why, as far as Spark knows."""
     found = iterate(scala_context(spark).statusStore().executorList(False).iterator())

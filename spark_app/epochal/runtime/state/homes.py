@@ -22,7 +22,7 @@ from epochal.runtime.spark.held import unpersist
 from epochal.runtime.spark.jvm import milliseconds
 from epochal.runtime.spark.one_row import one_row
 from epochal.runtime.spark.placement import executor_hosts, executor_ids, is_local, located, partition_owners
-from epochal.runtime.state.latest_files import ended, executor_name, partition
+from epochal.runtime.state.latest_files import Place, deleting, ended, executor_name, partition
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +117,23 @@ def find_homes(spark: SparkSession, like: DataFrame, partitions: int) -> Homes:
     # so the union hands on the executor.
     beside = [[f"hdfs_cache_{location}"] * VOTES for location in locations]
     return Homes(executors, names, located(like, [[one] for one in locations]), located(like, beside))
+
+
+def delete_files(spark: SparkSession, places: Sequence[Place]) -> None:
+    """Delete all files of tables that nobody needs any more, on each executor that is there."""
+    if is_local(spark) or not places:
+        return
+    visited: set[str] = set()
+    for _ in range(TRIES):
+        there = executor_hosts(spark)
+        if not there:
+            return
+        nothing = spark.range(0).repartition(len(there), "id")
+        frame = located(nothing, [[_location(one, there)] for one in sorted(there)])
+        visited |= {row["name"] for row in frame.mapInArrow(deleting(places), "name string").collect()}
+        if len(visited) >= len(executor_hosts(spark)):
+            return
+    logger.warning("Not all executors have deleted the files of tables that are gone")
 
 
 def check_settings(spark: SparkSession) -> None:

@@ -7,6 +7,7 @@ here runs in Spark's Python workers and knows nothing of Spark but the task it i
 
 import itertools
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,6 +233,18 @@ def _spooled(batches: Batches, path: Path) -> list[pa.RecordBatch]:
 def _delete(place: Place, runs: Sequence[int]) -> None:
     for run in runs:
         place.path(run).unlink(missing_ok=True)
+
+
+def deleting(places: Sequence[Place]) -> TaskStep:
+    """Delete all files of tables on this executor. Tells its name."""
+
+    def delete(nothing: Batches) -> Batches:
+        ended(nothing)
+        for place in places:
+            shutil.rmtree(place.folder(), ignore_errors=True)
+        yield one_row(name=executor_name())
+
+    return delete
 
 
 def merging(place: Place, runs: Sequence[int], into: int, key: str, keep: "Keep | None") -> TaskStep:

@@ -95,6 +95,11 @@ class LatestTable(TableBase):
         return self._find_homes()
 
     @property
+    def place(self) -> Place:
+        """Where its files are, on whichever executor."""
+        return self._anywhere
+
+    @property
     def _place(self) -> Place:
         return replace(self._anywhere, homes=self.homes.names)
 
@@ -104,6 +109,10 @@ class LatestTable(TableBase):
 
     def held(self) -> Sequence[Run]:
         return self.runs
+
+    def lost(self) -> list[str]:
+        """Executors that are gone, with files that only they had."""
+        return self.homes.lost(self._spark) if any(run.copy is None for run in self.runs) else []
 
     # --- batches ---
 
