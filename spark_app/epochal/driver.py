@@ -47,7 +47,7 @@ from epochal.runtime.dataflow.graph import Graph
 from epochal.runtime.errors import PipelineError, UserCodeError, summarize_error, undescribed
 from epochal.runtime.http.control_server import ControlServer
 from epochal.runtime.http.server_tls import server_context
-from epochal.runtime.in_place import Generations
+from epochal.runtime.in_place import DriverEngines
 from epochal.runtime.spark.beside import find_modules_in
 from epochal.runtime.spark.executors import out_of_memory
 from epochal.runtime.spark.jvm import JAVA_BRIDGE, jvm_exit_code, log_errors_only
@@ -148,7 +148,7 @@ def main(arguments: list[str]) -> int:
         return EXIT_MISCONFIGURED
     # Python workers must be this interpreter: Spark would look for one named python3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    driver = Generations(config)
+    driver = DriverEngines(config)
     _end_by_signals(driver)
     server = ControlServer(
         driver, host=config.host, port=config.port, token=token, tls=tls, registry=driver.engine.metrics.registry
@@ -192,7 +192,7 @@ def _control_secrets() -> tuple[str, ssl.SSLContext | None]:
     return token, None
 
 
-def _end_by_signals(driver: Generations) -> None:
+def _end_by_signals(driver: DriverEngines) -> None:
     """A pod that is evicted gets SIGTERM: there is time for a last checkpoint. Elsewhere, or asked a second time, the
     driver ends at once."""
     grace = float(os.environ.get(GRACE_VARIABLE) or 0)
@@ -209,7 +209,7 @@ def _end_by_signals(driver: Generations) -> None:
         signal.signal(number, on_signal)
 
 
-def _run(driver: Generations, config: DriverConfig) -> str:
+def _run(driver: DriverEngines, config: DriverConfig) -> str:
     """Until the last engine ends; what is to be said about that beside the engine's own message."""
     said: list[str] = []
     spark: SparkSession | None = None

@@ -37,7 +37,7 @@ from epochal.runtime import in_place
 from epochal.runtime.checkpoint import checkpointer
 from epochal.runtime.dataflow.graph import Graph
 from epochal.runtime.errors import OperatorError
-from epochal.runtime.in_place import Generations
+from epochal.runtime.in_place import DriverEngines
 from epochal.runtime.state.homes import StateLostError
 from epochal.runtime.state.latest_table import LatestTable
 from epochal.runtime.state.persistence import store_of
@@ -61,7 +61,7 @@ class Job:
             work_dir=str(directory / "work"),
             in_place=True,
         )
-        self.driver = Generations(replace(config, **options))
+        self.driver = DriverEngines(replace(config, **options))
         self.thread = threading.Thread(target=self.driver.run, args=(spark, self.describe), daemon=True)
         self.thread.start()
 

@@ -21,7 +21,7 @@ _IN_THE_IMAGE = ("pyspark", "epochal", "py4j")
 """Not needed to check a program: the command line is installed without Spark."""
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"
@@ -30,14 +30,14 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    level: Level
+    level: Severity
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramFault:
     line: int
-    level: Level
+    level: Severity
     message: str
 
 
@@ -63,26 +63,26 @@ def program_problems(source: bytes, function: str, around: Surroundings) -> Iter
         said = error.msg if isinstance(error, SyntaxError) else error
         if around.has_image:
             version = f"{sys.version_info.major}.{sys.version_info.minor}"
-            yield ProgramFault(line, Level.WARNING, f"it is no Python {version}, the version that checks it: {said}")
+            yield ProgramFault(line, Severity.WARNING, f"it is no Python {version}, the version that checks it: {said}")
         else:
-            yield ProgramFault(line, Level.ERROR, f"it is no Python: {said}")
+            yield ProgramFault(line, Severity.ERROR, f"it is no Python: {said}")
         return
     except RecursionError:
         return
     if function not in program.functions and not program.any_function:
         there = ", ".join(sorted(program.functions)) or "nothing"
         message = f"there is no function {function!r} in it, only {there}: set spec.pipeline.function"
-        yield ProgramFault(1, Level.ERROR, message)
+        yield ProgramFault(1, Severity.ERROR, message)
     if not around.has_image:
         yield from _missing_modules(program, around)
         for kind, line in program.formats.items():
             if package := jars_of_format(kind, around.conf):
                 message = f"format {kind!r} needs a jar: set spec.sparkConf spark.jars.packages: {package}"
-                yield ProgramFault(line, Level.WARNING, message)
+                yield ProgramFault(line, Severity.WARNING, message)
     for name, line in program.required.items():
         if name not in around.parameters:
             message = f"parameter {name!r} is not set: add it to spec.pipeline.parameters"
-            yield ProgramFault(line, Level.WARNING, message)
+            yield ProgramFault(line, Severity.WARNING, message)
 
 
 def _missing_modules(program: Program, around: Surroundings) -> Iterator[ProgramFault]:
@@ -91,7 +91,7 @@ def _missing_modules(program: Program, around: Surroundings) -> Iterator[Program
     for name, line in program.imports.items():
         if name not in around.modules and not can_be_imported(name, around.directories):
             message = f"there is no module {name!r} here: pip install it, or put {name}.py beside the program"
-            yield ProgramFault(line, Level.WARNING, message)
+            yield ProgramFault(line, Severity.WARNING, message)
 
 
 def can_be_imported(name: str, directories: Sequence[Path] = ()) -> bool:
@@ -141,13 +141,13 @@ def module_source(spec: ModuleSpec | None) -> Path | None:
 def conf_problems(conf: Mapping[str, str], directory: Path, *, has_image: bool) -> Iterator[Said]:
     """Of jars that the settings name: of files that are not there, and of versions that do not fit."""
     for problem in bad_coordinates(conf):
-        yield Said(Level.ERROR, problem)
+        yield Said(Severity.ERROR, problem)
     for problem in jar_problems(conf):
-        yield Said(Level.WARNING, problem)
+        yield Said(Severity.WARNING, problem)
     jars = [] if has_image else conf.get("spark.jars", "").split(",")
     for jar in filter(None, (part.strip() for part in jars)):
         if not _is_there(jar, directory):
-            yield Said(Level.WARNING, f"spark.jars: there is no file {jar}")
+            yield Said(Severity.WARNING, f"spark.jars: there is no file {jar}")
 
 
 def _is_there(jar: str, directory: Path) -> bool:

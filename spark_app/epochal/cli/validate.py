@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from epochal.cli.checks import (
-    Level,
     ProgramFault,
     Said,
+    Severity,
     Surroundings,
     conf_problems,
     find_module,
@@ -47,7 +47,7 @@ def _said(found: Iterator[Said]) -> list[str]:
     """The errors; whatever is none is told at once."""
     errors = []
     for one in found:
-        if one.level is Level.ERROR:
+        if one.level is Severity.ERROR:
             errors.append(one.text)
         else:
             click.echo(f"epochal: {one.level}: {one.text}", err=True)
@@ -59,14 +59,14 @@ def problems_of(job: LocalJob) -> Iterator[Said]:
     line = job.document.line_of
     for place, name in looked_up(job.spec):
         text = f"line {line(place)}: {place}: only a cluster can look up {name}: `epochal run` cannot run this job"
-        yield Said(Level.NOTE, text)
+        yield Said(Severity.NOTE, text)
     for said in conf_problems(job.spec.spark_conf, job.path.parent, has_image=job.spec.image is not None):
         yield Said(said.level, f"line {line('spec.sparkConf')}: spec.sparkConf: {said.text}")
     try:
         yield from _of_program(job)
     except UserError as error:
         text = error.message.removeprefix(f"{job.path}: ")
-        yield Said(Level.ERROR, f"line {line('spec.pipeline')}: {text}")
+        yield Said(Severity.ERROR, f"line {line('spec.pipeline')}: {text}")
 
 
 def raw_problems(document: Document, path: Path) -> Iterator[Said]:
@@ -87,7 +87,7 @@ def raw_problems(document: Document, path: Path) -> Iterator[Said]:
     except (OSError, ValueError):
         if "image" not in spec:
             line = document.line_of("spec.pipeline.file")
-            yield Said(Level.ERROR, f"line {line}: spec.pipeline.file: there is no file {path.parent / file}")
+            yield Said(Severity.ERROR, f"line {line}: spec.pipeline.file: there is no file {path.parent / file}")
         return
     given = pipeline.get("parameters")
     around = Surroundings(
@@ -138,11 +138,11 @@ def _of_module(job: LocalJob, module: str, around: Surroundings) -> Iterator[Sai
         if spec is None and not around.has_image:
             line = job.document.line_of("spec.pipeline.module")
             message = f"there is no module {name!r} here: install it, or use an image that has it"
-            yield Said(Level.WARNING, f"line {line}: spec.pipeline.module: {message}")
+            yield Said(Severity.WARNING, f"line {line}: spec.pipeline.module: {message}")
         return
     for fault in program_problems(found.read_bytes(), function or job.spec.pipeline.function, around):
         # An image may have another release of it.
-        level = Level.WARNING if around.has_image else fault.level
+        level = Severity.WARNING if around.has_image else fault.level
         yield _in_file(replace(fault, level=level), found.name)
 
 
@@ -152,12 +152,12 @@ def _absent(job: LocalJob) -> Said | None:
     if pipeline.config_map is not None and job.config_map is None:
         line = job.document.line_of("spec.pipeline.configMap")
         message = f"ConfigMap {pipeline.config_map.name} is not in this file: its program is not checked"
-        return Said(Level.NOTE, f"line {line}: spec.pipeline.configMap: {message}")
+        return Said(Severity.NOTE, f"line {line}: spec.pipeline.configMap: {message}")
     file = pipeline.file
     if file is None or (job.path.parent / file).is_file() or not (job.spec.image or Path(file).is_absolute()):
         return None
     message = f"there is no file {file} here: the image must have it"
-    return Said(Level.WARNING, f"line {job.document.line_of('spec.pipeline.file')}: spec.pipeline.file: {message}")
+    return Said(Severity.WARNING, f"line {job.document.line_of('spec.pipeline.file')}: spec.pipeline.file: {message}")
 
 
 def _python_path(job: LocalJob) -> list[Path]:

@@ -40,7 +40,7 @@ class StillAtWorkError(Exception):
     """Something of a generation does not end: another one must not begin in the same process."""
 
 
-class Generations:
+class DriverEngines:
     """The engines of one driver, one at a time. The control server asks the present one."""
 
     def __init__(self, config: DriverConfig) -> None:
