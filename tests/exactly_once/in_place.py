@@ -15,7 +15,6 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from epochal import Pipeline
-from epochal.cli.processes import DetachedProcess
 from epochal.control.driver_client import DriverClient, DriverRefused, DriverUnreachable
 from epochal.protocol.barrier import CheckpointBarrier
 from epochal.protocol.control import (
@@ -70,7 +69,6 @@ class Driven:
     issued: Epoch = NO_EPOCH
     completed: Epoch = NO_EPOCH
     in_flight: tuple[Generation, Epoch] | None = None
-    process: DetachedProcess | None = None
     _driver: "subprocess.Popen[bytes] | None" = None
 
     def __post_init__(self) -> None:

@@ -105,13 +105,8 @@ def test_a_second_loss_before_an_epoch_ends_the_driver(start: Start) -> None:
     check(job)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"in_place": False}, {"spark_conf": {"spark.epochal.recoverInPlace": "false"}}],
-    ids=["nobody follows", "turned off"],
-)
-def test_a_driver_that_is_not_to_go_on_ends(start: Start, options: dict[str, object]) -> None:
-    job = start(**options)
+def test_with_the_setting_a_driver_ends_and_another_one_restores(start: Start) -> None:
+    job = start(spark_conf={"spark.epochal.recoverInPlace": "false"})
     job.until_state()
     began = time.monotonic()
     job.kill_an_executor()
