@@ -406,6 +406,25 @@ def test_a_driver_that_can_no_longer_be_asked_is_replaced_once() -> None:
     assert (world.newest.generation, record(world).restarts.total) == (2, 1)
 
 
+def test_what_a_driver_was_told_is_known_whatever_the_spec_says_by_now() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 6)
+    assert isinstance(pin(world.objects, world.paths, "kept", Epoch(1)), Pinned)
+    spec = replace(SPEC, restore=RestoreSpec(from_savepoint="kept"), version=1, revision="a")
+    while world.newest.generation == 1:
+        world.ticks(reconciler, spec)
+    begun = world.newest.restore
+    assert (begun.savepoint, begun.back_to) == ("kept", 1)
+    world.ticks(reconciler, spec, 10)
+    edited = replace(spec, restore=RestoreSpec(from_epoch=Epoch(2), allow_empty_start=True), version=2)
+    assert reconciler.told(edited, record(world)) == begun
+    assert reconciler.told(replace(edited, revision="b"), record(world)) is None, "that is another driver"
+    of_0_1 = replace(record(world), told=None)
+    assert reconciler.told(spec, of_0_1) is not None
+    assert reconciler.told(edited, of_0_1) is None, "nobody knows"
+
+
 def test_a_driver_that_never_begins_is_replaced() -> None:
     world = World()
     reconciler = Reconciler(world)

@@ -144,8 +144,9 @@ class JobRecord:
     job later has come from outside. ``draining_since``: since when the present generation's driver has to go (its pod
     is evicted, its node is drained), so it makes a last checkpoint, and another one starts elsewhere. ``begun``: the
     present generation's driver was seen, alive or not; until then ``refusal`` is what keeps it from being made.
-    ``version`` is the spec's with which the present generation was started, and ``asked`` the wish to go back that it
-    was started with: the spec may say another by the time it has restored. A record of release 0.1 has neither.
+    ``version`` is the spec's with which the present generation was started, ``asked`` the wish to go back that it was
+    started with, and ``told`` all that it was told of where to begin: the spec may say another by the time it has
+    restored. A record of release 0.1 has none of these.
     """
 
     checkpoints: Record
@@ -167,6 +168,7 @@ class JobRecord:
     refusal: RefusedTries | None = None
     version: int = 0
     asked: str | None = None
+    told: RestoreConfig | None = None
 
 
 AT_REST = (JobPhase.STOPPED, JobPhase.FINISHED)
@@ -473,10 +475,10 @@ def _commit(spec: JobSpec, job: JobRecord, seen: Seen, epoch: Epoch, now: Second
     if waiting := _refused(spec, job, now):
         return waiting
     job = replace(_next_start(spec, job, seen, now), phase=JobPhase.STOPPING, message=pending, committing=True)
-    generation = job.checkpoints.generation
+    restore, generation = restore_config(spec, job), job.checkpoints.generation
     message = f"{pending}: starting generation {generation} to commit it"
-    action = StartDriver(generation, restore_config(spec, job))
-    return Step(action=action, job=job, reason=LifeReason.COMMITTING, message=message)
+    action = StartDriver(generation, restore)
+    return Step(action=action, job=replace(job, told=restore), reason=LifeReason.COMMITTING, message=message)
 
 
 def _committing(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
@@ -547,7 +549,7 @@ def _start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     if waiting := _refused(spec, job, now):
         return waiting
     restore = restore_config(spec, job)
-    job = replace(_next_start(spec, job, seen, now), phase=JobPhase.STARTING, message="")
+    job = replace(_next_start(spec, job, seen, now), phase=JobPhase.STARTING, message="", told=restore)
     generation = job.checkpoints.generation
     message = f"starting generation {generation}"
     return Step(action=StartDriver(generation, restore), job=job, reason=LifeReason.STARTING, message=message)
@@ -611,6 +613,14 @@ def restore_config(spec: JobSpec, job: JobRecord) -> RestoreConfig:
         allow_empty=spec.restore.allow_empty_start,
         repeat=spec.restore.on_committed_output is OnCommittedOutput.REPEAT,
     )
+
+
+def told(spec: JobSpec, job: JobRecord) -> RestoreConfig | None:
+    """What the present generation was told when it was started, for a driver that has to be told again. None if nobody
+    knows: the spec is another by now, and the record is of a release that did not write it down."""
+    if job.told is None and spec.version == job.version:
+        return restore_config(spec, job)
+    return job.told
 
 
 def _driver_gone(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
