@@ -117,6 +117,9 @@ class Committer:
             if held is None and sink.needs_frame:
                 declared = functools.partial(with_types_of, schema=bound.rows)
                 read = [self._persistence.read(run, manifest.epoch, declared=declared).hold() for run in stored]
+            elif held is None:
+                # Reading a frame looks at its objects; nobody has looked at those that the sink itself will read.
+                self._persistence.check(parts)
             frame = union(run.frame for run in held or read) if sink.needs_frame else None
             objects = [part.object for part in parts]
 
