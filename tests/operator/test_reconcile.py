@@ -434,6 +434,20 @@ def test_a_driver_that_never_begins_is_replaced() -> None:
     assert world.newest.generation == 2
 
 
+WAITS = "sink 'out' waits, and tries again for 120 s: connection refused"
+
+
+def test_what_a_driver_waits_for_is_told_when_it_never_begins() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 1)
+    world.newest.waits_for = WAITS
+    tick = world.ticks(reconciler, SPEC, 20)
+    assert tick.step.message == f"the driver is starting: {WAITS}"
+    world.ticks(reconciler, SPEC, 20)
+    assert record(world).restarts.message == f"the driver has not begun after 31 s: {WAITS}"
+
+
 def test_a_lost_record_is_rebuilt_from_the_store() -> None:
     world = World()
     reconciler = Reconciler(world)
@@ -695,6 +709,23 @@ def test_a_commit_that_hangs_is_made_by_the_next_generation() -> None:
     world.ticks(reconciler, SUSPENDED, 35)
     job = record(world)
     assert (job.phase, job.checkpoints.newest_completed) == (JobPhase.STOPPED, last)
+    assert_exactly_once(world)
+
+
+def test_what_a_commit_waits_for_is_told_while_the_job_is_to_stop() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    _last_epoch_uncommitted(world, reconciler, SUSPENDED)
+    world.ticks(reconciler, SUSPENDED, 2)
+    world.sink_fails = False
+    world.newest.waits_for = WAITS
+    output = f"output of epoch {record(world).checkpoints.newest_completed}"
+    tick = world.ticks(reconciler, SUSPENDED, 20)
+    assert tick.step.message == f"committing the {output}: {WAITS}"
+    world.ticks(reconciler, SUSPENDED, 20)
+    assert record(world).restarts.message == f"the {output} is not committed after 31 s: {WAITS}"
+    assert record(world).phase is JobPhase.STOPPED
     assert_exactly_once(world)
 
 

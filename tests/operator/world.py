@@ -54,6 +54,8 @@ class SimDriver(DriverClient):
         self.unreachable: DriverUnreachable | None = None
         self.finished = False
         self.leaving = self.waiting = ""
+        self.waits_for = ""
+        """What its status says that it waits for; it does not begin meanwhile."""
         self.ending = False
         self.since: float | None = None
         self.count = 0
@@ -65,7 +67,8 @@ class SimDriver(DriverClient):
     def status(self) -> DriverStatus:
         self._answer()
         if self.restored is None:
-            self._begin()
+            if not self.waits_for:
+                self._begin()
         else:
             self.count += 10
         return DriverStatus(
@@ -78,6 +81,7 @@ class SimDriver(DriverClient):
             newest_number=newest_epoch_number(self.world.objects, self.world.paths),
             finished=self.finished,
             ending=self.ending,
+            message=self.waits_for,
         )
 
     def post_barrier(self, generation: Generation, barrier: CheckpointBarrier) -> CheckpointReport:

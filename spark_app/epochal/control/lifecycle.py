@@ -260,6 +260,13 @@ def unanswered(seen: Seen, message: str = "the driver does not answer") -> str:
     return f"{message}: {silence}" if silence else message
 
 
+def in_its_words(seen: Seen, message: str) -> str:
+    """What people are told of a driver that is not as far as it should be: with what it says itself, such as which
+    sink's target it waits for; or why it does not answer."""
+    status = seen.driver.status if isinstance(seen.driver, DriverUp) else None
+    return f"{message}: {status.message}" if status and status.message else unanswered(seen, message)
+
+
 # --- what to do -------------------------------------------------------------------------------------------------------
 
 
@@ -489,12 +496,15 @@ def _committing(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step
             message = f"ending the driver of generation {generation}"
             return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
         case DriverUp(waiting=waiting, since=since):
-            took = now - max(record.generation_started, since or 0.0)
-            why = f": {waiting}" if waiting else ""
+            took, output = (
+                now - max(record.generation_started, since or 0.0),
+                f"output of epoch {record.newest_completed}",
+            )
             if took > spec.start_timeout and not waiting:
-                message = f"the output of epoch {record.newest_completed} is not committed after {took:.0f} s"
+                message = in_its_words(seen, f"the {output} is not committed after {took:.0f} s")
                 return _restart(spec, job, now, message, EndDriver())
-            message = f"committing the output of epoch {record.newest_completed}{why}"
+            message = f"committing the {output}"
+            message = f"{message}: {waiting}" if waiting else in_its_words(seen, message)
             return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=message)
         case DriverAbsent() | DriverEnded():
             return _commit_ended(spec, job, seen, now)
@@ -737,8 +747,9 @@ def _not_restored(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> St
     begun = job.checkpoints.generation_started
     took = now - max(begun, found.since if found and found.since is not None else begun)
     if took > spec.start_timeout:
-        return _restart(spec, job, now, unanswered(seen, f"the driver has not begun after {took:.0f} s"), EndDriver())
-    message = unanswered(seen, "the driver is starting")
+        message = in_its_words(seen, f"the driver has not begun after {took:.0f} s")
+        return _restart(spec, job, now, message, EndDriver())
+    message = in_its_words(seen, "the driver is starting")
     return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message=message)
 
 
