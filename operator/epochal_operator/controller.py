@@ -17,7 +17,6 @@ from epochal.control.lifecycle import (
     DriverUp,
     JobPhase,
     outdated,
-    restore_config,
 )
 from epochal.control.reconcile import Reconciler, Tick
 from epochal.control.refusal import RefusedTries, ResourceRefusedError, refused_again
@@ -253,11 +252,12 @@ class Controller:
             return []
         if outdated(spec, record):
             return []  # it is about to be replaced
-        now, before = self._cluster.clock(), job.repairs
+        now, before, reconciler = self._cluster.clock(), job.repairs, job.reconciler
+        assert reconciler is not None
         if before is not None and before.waits(spec, now):
             return []
         try:
-            made = backend.repaired(record.process_generation, restore_config(spec, record))
+            made = backend.repaired(record.process_generation, lambda: reconciler.told(spec, record))
         except ResourceRefusedError as error:
             self._metrics.on_refused(_key(backend.body), error.refused.resource)
             job.repairs = refused_again(before, error.refused, spec, now, seed=spec.uid)

@@ -92,7 +92,9 @@ def test_a_deleted_service_and_configuration_come_back(bench: Bench) -> None:
     wait_until(lambda: "job-driver" in bench.names("services"))
     wait_until(lambda: "job-driver-1" in bench.names("configmaps"))
     assert job.status["generation"] == 1
-    wait_until(lambda: sum(reason == "Repaired" for reason, _ in bench.events()) == 2)
+    # The Secret goes with its ConfigMap.
+    wait_until(lambda: sum(reason == "Repaired" for reason, _ in bench.events()) == 3)
+    assert bench.names("secrets") == [keys_of(bench.api.get("pods", bench.namespace, "job-driver-1"))]
 
 
 def test_a_pod_that_waits_for_a_deleted_secret_gets_it_again(bench: Bench, kubelet: FakeKubelet) -> None:

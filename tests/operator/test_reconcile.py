@@ -407,6 +407,25 @@ def test_a_driver_that_can_no_longer_be_asked_is_replaced_once() -> None:
     assert (world.newest.generation, record(world).restarts.total) == (2, 1)
 
 
+def test_what_a_driver_was_told_is_known_whatever_the_spec_says_by_now() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 6)
+    assert isinstance(pin(world.objects, world.paths, "kept", Epoch(1)), Pinned)
+    spec = replace(SPEC, restore=RestoreSpec(from_savepoint="kept"), version=1, revision="a")
+    while world.newest.generation == 1:
+        world.ticks(reconciler, spec)
+    begun = world.newest.restore
+    assert (begun.savepoint, begun.back_to) == ("kept", 1)
+    world.ticks(reconciler, spec, 10)
+    edited = replace(spec, restore=RestoreSpec(from_epoch=Epoch(2), allow_empty_start=True), version=2)
+    assert reconciler.told(edited, record(world)) == begun
+    assert reconciler.told(replace(edited, revision="b"), record(world)) is None, "that is another driver"
+    of_0_1 = replace(record(world), told=None)
+    assert reconciler.told(spec, of_0_1) is not None
+    assert reconciler.told(edited, of_0_1) is None, "nobody knows"
+
+
 def test_a_driver_that_never_begins_is_replaced() -> None:
     world = World()
     reconciler = Reconciler(world)
@@ -414,6 +433,20 @@ def test_a_driver_that_never_begins_is_replaced() -> None:
     world.newest.silent = True
     world.ticks(reconciler, SPEC, 40)
     assert world.newest.generation == 2
+
+
+WAITS = "sink 'out' waits, and tries again for 120 s: connection refused"
+
+
+def test_what_a_driver_waits_for_is_told_when_it_never_begins() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 1)
+    world.newest.waits_for = WAITS
+    tick = world.ticks(reconciler, SPEC, 20)
+    assert tick.step.message == f"the driver is starting: {WAITS}"
+    world.ticks(reconciler, SPEC, 20)
+    assert record(world).restarts.message == f"the driver has not begun after 31 s: {WAITS}"
 
 
 def test_a_lost_record_is_rebuilt_from_the_store() -> None:
@@ -720,6 +753,23 @@ def test_a_commit_that_hangs_is_made_by_the_next_generation() -> None:
     world.ticks(reconciler, SUSPENDED, 35)
     job = record(world)
     assert (job.phase, job.checkpoints.newest_completed) == (JobPhase.STOPPED, last)
+    assert_exactly_once(world)
+
+
+def test_what_a_commit_waits_for_is_told_while_the_job_is_to_stop() -> None:
+    world = World()
+    reconciler = Reconciler(world)
+    world.ticks(reconciler, SPEC, 10)
+    _last_epoch_uncommitted(world, reconciler, SUSPENDED)
+    world.ticks(reconciler, SUSPENDED, 2)
+    world.sink_fails = False
+    world.newest.waits_for = WAITS
+    output = f"output of epoch {record(world).checkpoints.newest_completed}"
+    tick = world.ticks(reconciler, SUSPENDED, 20)
+    assert tick.step.message == f"committing the {output}: {WAITS}"
+    world.ticks(reconciler, SUSPENDED, 20)
+    assert record(world).restarts.message == f"the {output} is not committed after 31 s: {WAITS}"
+    assert record(world).phase is JobPhase.STOPPED
     assert_exactly_once(world)
 
 

@@ -51,7 +51,7 @@ def named(items: list[JsonObject], name: str) -> JsonObject:
 
 def test_the_configuration_of_a_driver_is_what_it_can_read() -> None:
     config = driver_config(SPEC, SEVEN, RestoreConfig(known=Epoch(4), issued=Epoch(5)))
-    data = config_map(SPEC, OWNER, config)["data"]
+    data = config_map(SPEC, OWNER, config, KEYS)["data"]
     assert msgspec.json.decode(data["driver.json"], type=DriverConfig) == config
     assert config.host == "0.0.0.0"
     assert config.pipeline.module == "shop.pipeline:build"

@@ -55,6 +55,8 @@ class SimDriver(DriverClient):
         self.unreachable: DriverUnreachable | None = None
         self.finished = False
         self.leaving = self.waiting = self.message = ""
+        self.waits_for = ""
+        """What its status says that it waits for; it does not begin meanwhile."""
         self.late_rows = 0
         self.ending = False
         self.since: float | None = None
@@ -70,7 +72,8 @@ class SimDriver(DriverClient):
         if self.restoring is not None:
             seen, self.restored, self.restoring = None, self.restoring, None
         elif self.restored is None:
-            self._begin()
+            if not self.waits_for:
+                self._begin()
             seen = self.restored
         else:
             self.count += 10
@@ -85,7 +88,7 @@ class SimDriver(DriverClient):
             newest_number=newest_epoch_number(self.world.objects, self.world.paths),
             finished=self.finished,
             ending=self.ending,
-            message=self.message,
+            message=self.message or self.waits_for,
             late_rows=self.late_rows,
         )
 

@@ -360,8 +360,9 @@ and says what to do. The job recovers by itself once that is done. |
 | an edit of the job | The same, with reason `Misconfigured`, if this revision of the job has run before. A revision \
 that has never run is `Failed` at once. |
 
-A sink that commits an epoch **waits** up to 10 minutes for its target before the driver ends. Meanwhile the driver's
-status, its log and the epoch's report say what it waits for. A driver that is asked to stop does not wait.
+A sink that commits an epoch **waits** up to 10 minutes for its target before the driver ends, and up to 5 minutes
+while the driver starts. Meanwhile the driver's status, its log and the epoch's report say what it waits for. A driver
+that is asked to stop does not wait.
 See [restarts](operator.md#restarts) for the pauses and [decision 26](decisions/0026-retry-is-the-default.md) for the
 reasons.
 

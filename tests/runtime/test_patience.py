@@ -2,11 +2,24 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
+from epochal.protocol.control import StorageConfig
+from epochal.protocol.epochs import Generation
+from epochal.protocol.store import open_store
+from epochal.runtime.checkpoint.committer import Committer
 from epochal.runtime.checkpoint.patience import Patience
-from epochal.runtime.errors import FencedError, OutsideError, UnavailableError
+from epochal.runtime.dataflow.graph import SINK
+from epochal.runtime.dataflow.operator import JobRef, OperatorContext
+from epochal.runtime.dataflow.task import Task
+from epochal.runtime.dataflow.two_phase_sink import COMMIT_PATIENCE, START_PATIENCE, BoundSink, SinkOperator
+from epochal.runtime.errors import FencedError, OperatorError, OutsideError, UnavailableError
+from epochal.runtime.state.persistence import Persistence
+from tests.protocol.making import PATHS, manifest
 
 
 class Clock(threading.Event):
@@ -107,3 +120,29 @@ def test_no_time_is_no_wait() -> None:
     with pytest.raises(UnavailableError):
         patience(clock, []).call("sink 'out'", target, seconds=0.0)
     assert target.calls == 1
+
+
+class Away(SinkOperator):
+    """A sink whose target never answers."""
+
+    needs_frame = False
+
+    def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
+        raise away()
+
+
+@pytest.mark.parametrize(("held", "seconds"), [({}, COMMIT_PATIENCE), (None, START_PATIENCE)], ids=["running", "start"])
+def test_a_driver_that_starts_waits_less_than_it_is_waited_for(held: dict[str, Any] | None, seconds: float) -> None:
+    clock, no_spark = Clock(), cast(Any, None)
+    context = OperatorContext(name="out", job=JobRef(name="job", generation=1, newest_epoch=1), spark=no_spark)
+    committer = Committer(
+        store=open_store("memory:///"),
+        paths=PATHS,
+        generation=Generation(1),
+        persistence=Persistence(no_spark, StorageConfig(uri="memory:///"), PATHS, Generation(1)),
+        tasks={"out": Task("out", SINK, BoundSink(Away(), StructType()), context)},
+        patience=patience(clock, []),
+    )
+    with pytest.raises(OperatorError, match="being moved"):
+        committer.commit(manifest(1, pending={"out": 0}), held=held)
+    assert clock.now == pytest.approx(seconds)

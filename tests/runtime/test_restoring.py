@@ -1,10 +1,12 @@
 """A restore that failed is not a damaged epoch: only stored bytes that are missing or wrong make a job go back."""
 
+import io
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
@@ -141,17 +143,38 @@ def test_damage_is_noted_and_the_next_generation_takes_an_older_epoch(
     job.crash()
 
 
-def test_pending_rows_that_are_gone_are_damage_too(
-    spark: SparkSession, files: Files, keys: Keys, tmp_path: Path
+def with_another_value(path: Path) -> None:
+    """One bit, and still Parquet with as many rows."""
+    data = path.read_bytes()
+    rows = pq.read_table(io.BytesIO(data))
+    for place in range(len(data)):
+        changed = bytes([*data[:place], data[place] ^ 1, *data[place + 1 :]])
+        try:
+            found = pq.read_table(io.BytesIO(changed))
+        except Exception:  # PyArrow's errors for this are many
+            continue
+        if found.schema == rows.schema and len(found) == len(rows) and found != rows:
+            path.unlink()
+            path.write_bytes(changed)
+            return
+    raise AssertionError("no bit of it is in a value")
+
+
+@pytest.mark.parametrize(("harm", "said"), [(missing, "is missing"), (with_another_value, "CRC-32 differs")])
+def test_pending_rows_that_are_gone_or_changed_are_damage_too(
+    spark: SparkSession, files: Files, keys: Keys, tmp_path: Path, harm: Callable[[Path], None], said: str
 ) -> None:
+    """Also for a sink that takes its rows from the objects: it never shows what was not written."""
     job = LocalJob(spark, keys, tmp_path)
     with_two_epochs(job, files)
     store_of(job.storage).delete([PATHS.committed(Epoch(2))])
     for path in (tmp_path / "out").glob("epoch-0000000002-*"):
         path.unlink()
-    (tmp_path / "store" / objects_of_newest(job, "/out/pending/")[0]).unlink()
-    assert "/out/pending/" in failed(job.start(), job, EXIT_FAILED)
+    harm(tmp_path / "store" / objects_of_newest(job, "/out/pending/")[0])
+    message = failed(job.start(), job, EXIT_FAILED)
+    assert ("/out/pending/" in message, said in message) == (True, True), message
     assert damaged(job) == {2}
+    assert not list((tmp_path / "out").glob("epoch-0000000002-*"))
 
 
 # --- everything else --------------------------------------------------------------------------------------------------

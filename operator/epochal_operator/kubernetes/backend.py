@@ -12,7 +12,7 @@ from epochal.control.job import JobSpec
 from epochal.control.lifecycle import DriverAbsent, DriverEnded, JobPhase, JobRecord
 from epochal.control.permit import Permit
 from epochal.control.reconcile import DriverAlive, Tick
-from epochal.protocol.control import RestoreConfig
+from epochal.protocol.control import DriverConfig, RestoreConfig
 from epochal.protocol.decision import CleanupRefused, CleanupState, Seconds
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
@@ -293,11 +293,11 @@ class KubernetesBackend:
         """Start a generation's driver. Stopped anywhere, the same steps again lead to the same end.
 
         1. Look at the cluster itself that no driver lives: what is watched may lag behind.
-        2. See to it that Service and PodDisruptionBudget are there.
-        3. Create the ConfigMap with the driver's configuration.
-        4. Create the Secret, which goes with the ConfigMap.
-        5. Create the pod: from here on the generation runs.
-        6. Remove what older generations left.
+        2. Remove what older generations left: a quota may have room for one only.
+        3. See to it that Service and PodDisruptionBudget are there.
+        4. Create the ConfigMap with the driver's configuration.
+        5. Create the Secret, which goes with the ConfigMap.
+        6. Create the pod: from here on the generation runs.
         """
         owner = resources.owner(self.body)
         # Step 1
@@ -305,26 +305,31 @@ class KubernetesBackend:
             if pod_state.ended(pod) is None:
                 raise StaleView(f"pod {pod['metadata']['name']} still lives")
         # Step 2
+        self._forget_old(generation)
+        # Step 3
         self.belongings.ensure_service(self.spec, owner)
         if self.cluster.nodes.known.is_set():
             self.belongings.ensure_budget(self.spec, owner)
-        # Step 3
-        config = resources.driver_config(self.spec, generation, restore)
-        config_map = self.belongings.put_config(self.spec, owner, config)
         # Step 4
+        config = resources.driver_config(self.spec, generation, restore)
         keys = resources.name_of_keys(self.spec, config)
-        self.belongings.ensure_keys(self.spec, generation, config_map, keys)
+        config_map = self.belongings.put_config(self.spec, owner, config, keys)
         # Step 5
-        self._create("pods", resources.driver_pod(self.spec, owner, generation, keys))
+        self.belongings.ensure_keys(self.spec, generation, config_map, keys)
         # Step 6
-        self._forget_old(generation)
+        self._create("pods", resources.driver_pod(self.spec, owner, generation, keys))
 
-    def repaired(self, generation: Generation, restore: RestoreConfig) -> list[str]:
+    def repaired(self, generation: Generation, told: Callable[[], RestoreConfig | None]) -> list[str]:
         """Make again what the living driver needs and somebody has deleted; says what. ``generation``: the one that its
-        process began with, which is in its pod's name."""
+        process began with, which is in its pod's name. ``told``: where it was told to begin; None if nobody knows."""
         pods = [pod for pod in self._drivers() if pod_state.generation_of(pod) == generation]
         keys = pod_state.keys_of(pods[0]) if pods else ""
-        return self.belongings.repaired(self.spec, resources.owner(self.body), generation, restore, keys)
+
+        def config() -> DriverConfig | None:
+            restore = told()
+            return resources.driver_config(self.spec, generation, restore) if restore else None
+
+        return self.belongings.repaired(self.spec, resources.owner(self.body), generation, config, keys)
 
     def _list_drivers(self) -> list[JsonObject]:
         """As the API server knows them, and from now on we do."""

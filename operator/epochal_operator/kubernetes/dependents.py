@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from epochal.control.job import JobSpec
 from epochal.control.refusal import Refused, ResourceRefusedError
-from epochal.protocol.control import DriverConfig, RestoreConfig
+from epochal.protocol.control import DriverConfig
 from epochal.protocol.decision import Seconds
 from epochal.protocol.epochs import Generation
 from epochal_operator.api import Api, ApiError, ConflictError, JsonObject, NamespaceEndsError, NotFoundError
@@ -44,10 +44,10 @@ class Belongings:
         gone and nobody remembers: somebody may mend it, so it is looked at anew the next time."""
         known = self._remembered(name)
         if known is None:
-            try:
-                known = self._take(self.api.get("secrets", spec.namespace, name))
-            except NotFoundError as error:
-                raise BadKeysError(f"Secret {name} is gone") from error
+            secret = self._secret(spec, name)
+            if secret is None:
+                raise BadKeysError(f"Secret {name} is gone")
+            known = self._take(secret)
         return known[1]
 
     def _remembered(self, name: str) -> tuple[JsonObject, DriverKeys] | None:
@@ -58,21 +58,31 @@ class Belongings:
         self._known = known = secret, DriverKeys.of(secret)
         return known
 
-    def ensure_keys(self, spec: JobSpec, generation: Generation, config_map: JsonObject, name: str) -> bool:
-        """See to it that the Secret is there, with the keys that are in use. Says whether it had to be made.
-        :class:`ResourceRefusedError` if one is there that cannot be used."""
-        self.keys_checked = self.clock()
-        try:
-            there = self.api.get("secrets", spec.namespace, name)
-        except NotFoundError:
-            self._take(self.create("secrets", spec.namespace, self._lost_or_new(spec, generation, config_map, name)))
-            return True
+    def ensure_keys(self, spec: JobSpec, generation: Generation, config_map: JsonObject, name: str) -> None:
+        """See to it that the Secret is there, with keys that can be used. :class:`ResourceRefusedError` if it cannot:
+        whoever may delete one Secret may delete all of a namespace, so the operator may not."""
+        there = self._secret(spec, name)
+        if there is not None and _goes_with_another(there, config_map):
+            said = f"Secret {name} belongs to a ConfigMap that is gone: Kubernetes deletes it soon, or you do"
+            raise ResourceRefusedError(Refused("secrets", said))
+        self._keep_or_make(spec, generation, config_map, name, there)
+
+    def _keep_or_make(
+        self, spec: JobSpec, generation: Generation, config_map: JsonObject, name: str, there: JsonObject | None
+    ) -> None:
+        if there is None:
+            there = self.create("secrets", spec.namespace, self._lost_or_new(spec, generation, config_map, name))
         try:
             self._take(there)
         except BadKeysError as error:
-            # Whoever may delete one Secret may delete all of a namespace: the operator may not.
             raise ResourceRefusedError(Refused("secrets", str(error))) from error
-        return False
+        self.keys_checked = self.clock()
+
+    def _secret(self, spec: JobSpec, name: str) -> JsonObject | None:
+        try:
+            return self.api.get("secrets", spec.namespace, name)
+        except NotFoundError:
+            return None
 
     def _lost_or_new(self, spec: JobSpec, generation: Generation, config_map: JsonObject, name: str) -> JsonObject:
         known = self._remembered(name)
@@ -109,16 +119,6 @@ class Belongings:
         except ApiError as error:
             logger.warning("Job %s/%s has no PodDisruptionBudget: %s", spec.namespace, spec.name, error)
 
-    def ensure_config(self, spec: JobSpec, owner: JsonObject, generation: Generation, restore: RestoreConfig) -> bool:
-        """A driver whose pod waits needs its configuration; one that runs has read it."""
-        name = driver_name(spec.name, generation)
-        return self._ensure(
-            "configmaps",
-            spec,
-            name,
-            lambda: resources.config_map(spec, owner, resources.driver_config(spec, generation, restore)),
-        )
-
     def _ensure(self, kind: str, spec: JobSpec, name: str, build: Callable[[], JsonObject]) -> bool:
         watched = self.watched.kind(kind, spec.namespace)
         if watched.get(spec.namespace, name):
@@ -129,16 +129,18 @@ class Belongings:
             return False  # it is there, and the watch will say so
         return True
 
-    def put_config(self, spec: JobSpec, owner: JsonObject, config: DriverConfig) -> JsonObject:
-        """The configuration of a generation that is about to start. One that an earlier try has left may be another's
-        whose record was lost: what counts is what it is told now."""
-        body = resources.config_map(spec, owner, config)
+    def put_config(self, spec: JobSpec, owner: JsonObject, config: DriverConfig, keys: str) -> JsonObject:
+        """The configuration of a generation that is about to start. One that is there may be that of an earlier try
+        whose record was lost, or of a job of the same name that was deleted, with which it goes: what counts is what it
+        is told now, and by whom."""
+        body = resources.config_map(spec, owner, config, keys)
         watched, name = self.watched.kind("configmaps", spec.namespace), body["metadata"]["name"]
         try:
             made = self.create("configmaps", spec.namespace, body)
         except ConflictError:
             there = self.api.get("configmaps", spec.namespace, name)
-            if there.get("data") == body["data"]:
+            owners = [one["uid"] for one in there["metadata"].get("ownerReferences") or []]
+            if there.get("data") == body["data"] and owner["uid"] in owners:
                 return there
             # It is immutable.
             self.api.delete("configmaps", spec.namespace, name, uid=there["metadata"]["uid"])
@@ -148,17 +150,52 @@ class Belongings:
         return made
 
     def repaired(
-        self, spec: JobSpec, owner: JsonObject, generation: Generation, restore: RestoreConfig, keys: str
+        self,
+        spec: JobSpec,
+        owner: JsonObject,
+        generation: Generation,
+        config: Callable[[], DriverConfig | None],
+        keys: str,
     ) -> list[str]:
-        """Make again what a living driver needs and somebody has deleted; says what. ``keys``: the Secret that its pod
-        names."""
+        """Make again what a living driver needs and somebody has deleted; says what. ``config`` is what it was started
+        with, None if nobody knows; ``keys``: the Secret that its pod names."""
         made = []
         if self.ensure_service(spec, owner):
             made.append(f"Service {service_name(spec.name)}")
-        if self.ensure_config(spec, owner, generation, restore):
-            made.append(f"ConfigMap {driver_name(spec.name, generation)}")
-        config = self.watched.kind("configmaps", spec.namespace).get(spec.namespace, driver_name(spec.name, generation))
-        due = not 0 <= self.clock() - self.keys_checked < KEYS_CHECK_EVERY
-        if keys and config and due and self.ensure_keys(spec, generation, config, keys):
+        name = driver_name(spec.name, generation)
+        if keys and self._config_repaired(spec, owner, name, config, keys):
+            made.append(f"ConfigMap {name}")
+        config_map = self.watched.kind("configmaps", spec.namespace).get(spec.namespace, name)
+        if keys and config_map and self._keys_repaired(spec, generation, config_map, keys):
             made.append(f"Secret {keys}")
         return made
+
+    def _keys_repaired(self, spec: JobSpec, generation: Generation, config_map: JsonObject, name: str) -> bool:
+        if 0 <= self.clock() - self.keys_checked < KEYS_CHECK_EVERY:
+            return False
+        there = self._secret(spec, name)
+        if there is not None and _goes_with_another(there, config_map):
+            return False  # it is gone soon: the next round looks again
+        self._keep_or_make(spec, generation, config_map, name, there)
+        return there is None
+
+    def _config_repaired(
+        self, spec: JobSpec, owner: JsonObject, name: str, config: Callable[[], DriverConfig | None], keys: str
+    ) -> bool:
+        """A driver whose pod waits needs its configuration. One that runs has read it, and its executors need the
+        Secret that goes with it."""
+        if self.watched.kind("configmaps", spec.namespace).get(spec.namespace, name):
+            return False
+        told = config()
+        if told is None:
+            return False
+        # Its Secret goes with the one that was deleted.
+        self.keys_checked = 0.0
+        return self._ensure("configmaps", spec, name, lambda: resources.config_map(spec, owner, told, keys))
+
+
+def _goes_with_another(secret: JsonObject, config_map: JsonObject) -> bool:
+    """Whether its ConfigMap was another one of that name, so that Kubernetes deletes it at some time."""
+    references = secret["metadata"].get("ownerReferences") or []
+    owners = [one["uid"] for one in references if one["kind"] == "ConfigMap"]
+    return bool(owners) and config_map["metadata"]["uid"] not in owners

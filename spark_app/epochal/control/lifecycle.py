@@ -148,10 +148,11 @@ class JobRecord:
     job later has come from outside. ``draining_since``: since when the present generation's driver has to go (its pod
     is evicted, its node is drained), so it makes a last checkpoint, and another one starts elsewhere. ``begun``: the
     present generation's driver was seen, alive or not; until then ``refusal`` is what keeps it from being made.
-    ``version`` is the spec's with which the present generation was started, and ``asked`` the wish to go back that it
-    was started with: the spec may say another by the time it has restored. A record of release 0.1 has neither.
-    ``process`` is the generation with which the present driver's process began, if it has gone on to the present one by
-    itself: its pod or directory has that number.
+    ``version`` is the spec's with which the present generation was started, ``asked`` the wish to go back that it was
+    started with, and ``told`` all that it was told of where to begin: the spec may say another by the time it has
+    restored. A record of release 0.1 has none of these. ``process`` is the generation with which the present driver's
+    process began, if it has gone on to the present one by itself: its pod or directory has that number, and ``told`` is
+    what it was told as that one.
     """
 
     checkpoints: Record
@@ -173,6 +174,7 @@ class JobRecord:
     refusal: RefusedTries | None = None
     version: int = 0
     asked: str | None = None
+    told: RestoreConfig | None = None
     process: Generation | None = None
 
     @property
@@ -272,6 +274,13 @@ def unanswered(seen: Seen, message: str = "the driver does not answer") -> str:
     """What people are told of a driver that does not answer: with the reason, if it does not pass by itself."""
     silence = seen.driver.silence if isinstance(seen.driver, DriverUp) else ""
     return f"{message}: {silence}" if silence else message
+
+
+def in_its_words(seen: Seen, message: str) -> str:
+    """What people are told of a driver that is not as far as it should be: with what it says itself, such as which
+    sink's target it waits for; or why it does not answer."""
+    status = seen.driver.status if isinstance(seen.driver, DriverUp) else None
+    return f"{message}: {status.message}" if status and status.message else unanswered(seen, message)
 
 
 # --- what to do -------------------------------------------------------------------------------------------------------
@@ -477,10 +486,10 @@ def _commit(spec: JobSpec, job: JobRecord, seen: Seen, epoch: Epoch, now: Second
     if waiting := _refused(spec, job, now):
         return waiting
     job = replace(_next_start(spec, job, seen, now), phase=JobPhase.STOPPING, message=pending, committing=True)
-    generation = job.checkpoints.generation
+    restore, generation = restore_config(spec, job), job.checkpoints.generation
     message = f"{pending}: starting generation {generation} to commit it"
-    action = StartDriver(generation, restore_config(spec, job))
-    return Step(action=action, job=job, reason=LifeReason.COMMITTING, message=message)
+    action = StartDriver(generation, restore)
+    return Step(action=action, job=replace(job, told=restore), reason=LifeReason.COMMITTING, message=message)
 
 
 def _committing(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
@@ -491,12 +500,15 @@ def _committing(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step
             message = f"ending the driver of generation {generation}"
             return Step(action=EndDriver(), job=job, reason=LifeReason.ENDING_DRIVER, message=message)
         case DriverUp(waiting=waiting, since=since):
-            took = now - max(record.generation_started, since or 0.0)
-            why = f": {waiting}" if waiting else ""
+            took, output = (
+                now - max(record.generation_started, since or 0.0),
+                f"output of epoch {record.newest_completed}",
+            )
             if took > spec.start_timeout and not waiting:
-                message = f"the output of epoch {record.newest_completed} is not committed after {took:.0f} s"
+                message = in_its_words(seen, f"the {output} is not committed after {took:.0f} s")
                 return _restart(spec, job, now, message, EndDriver())
-            message = f"committing the output of epoch {record.newest_completed}{why}"
+            message = f"committing the {output}"
+            message = f"{message}: {waiting}" if waiting else in_its_words(seen, message)
             return Step(action=Nothing(), job=job, reason=LifeReason.COMMITTING, message=message)
         case DriverAbsent() | DriverEnded():
             return _commit_ended(spec, job, seen, now)
@@ -551,7 +563,7 @@ def _start(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
     if waiting := _refused(spec, job, now):
         return waiting
     restore = restore_config(spec, job)
-    job = replace(_next_start(spec, job, seen, now), phase=JobPhase.STARTING, message="")
+    job = replace(_next_start(spec, job, seen, now), phase=JobPhase.STARTING, message="", told=restore)
     generation = job.checkpoints.generation
     message = f"starting generation {generation}"
     return Step(action=StartDriver(generation, restore), job=job, reason=LifeReason.STARTING, message=message)
@@ -616,6 +628,14 @@ def restore_config(spec: JobSpec, job: JobRecord) -> RestoreConfig:
         allow_empty=spec.restore.allow_empty_start,
         repeat=spec.restore.on_committed_output is OnCommittedOutput.REPEAT,
     )
+
+
+def told(spec: JobSpec, job: JobRecord) -> RestoreConfig | None:
+    """What the present generation was told when it was started, for a driver that has to be told again. None if nobody
+    knows: the spec is another by now, and the record is of a release that did not write it down."""
+    if job.told is None and spec.version == job.version:
+        return restore_config(spec, job)
+    return job.told
 
 
 def _driver_gone(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> Step:
@@ -779,8 +799,9 @@ def _not_restored(spec: JobSpec, job: JobRecord, seen: Seen, now: Seconds) -> St
     begun = job.checkpoints.generation_started
     took = now - max(begun, found.since if found and found.since is not None else begun)
     if took > spec.start_timeout:
-        return _restart(spec, job, now, unanswered(seen, f"the driver has not begun after {took:.0f} s"), EndDriver())
-    message = unanswered(seen, "the driver is starting" if job.process is None else _in_place(job))
+        message = in_its_words(seen, f"the driver has not begun after {took:.0f} s")
+        return _restart(spec, job, now, message, EndDriver())
+    message = in_its_words(seen, "the driver is starting" if job.process is None else _in_place(job))
     return Step(action=Nothing(), job=job, reason=Reason.DRIVER_NOT_READY, message=message)
 
 

@@ -34,6 +34,7 @@ from epochal.control.lifecycle import (
     Step,
     about_to_rest,
     decide,
+    told,
 )
 from epochal.control.permit import Permit
 from epochal.control.refusal import Refused, ResourceRefusedError
@@ -306,6 +307,11 @@ class Reconciler:
                 pass
             case _:
                 assert_never(step.action)
+
+    def told(self, spec: JobSpec, job: JobRecord) -> RestoreConfig | None:
+        """As the present generation was told; None if that is not known."""
+        restore = told(spec, job) if spec.revision == job.revision else None
+        return self._with_epoch(restore) if restore else None
 
     def _with_epoch(self, restore: RestoreConfig) -> RestoreConfig:
         """A savepoint is known by name; a generation that goes back must also say to which epoch."""

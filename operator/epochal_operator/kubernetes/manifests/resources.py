@@ -190,6 +190,7 @@ def driver_config(spec: JobSpec, generation: Generation, restore: RestoreConfig)
 
 
 def name_of_keys(spec: JobSpec, config: DriverConfig) -> str:
+    """Of the Secret of a generation that is about to start."""
     told = _encoded(config) + json.dumps(executor_template(spec, ""))
     return keys_name(spec.name, config.generation, hashlib.sha256(told.encode()).hexdigest()[:8])
 
@@ -214,7 +215,8 @@ def keys_secret(spec: JobSpec, config_map: JsonObject, name: str, data: Mapping[
     }
 
 
-def config_map(spec: JobSpec, owned_by: JsonObject, config: DriverConfig) -> JsonObject:
+def config_map(spec: JobSpec, owned_by: JsonObject, config: DriverConfig, keys: str) -> JsonObject:
+    """``keys``: the generation's Secret. Made again, it names the one that the driver was started with."""
     metadata = _metadata(spec, owned_by, driver_name(spec.name, config.generation))
     metadata["labels"][GENERATION_LABEL] = str(config.generation)
     return {
@@ -224,7 +226,7 @@ def config_map(spec: JobSpec, owned_by: JsonObject, config: DriverConfig) -> Jso
         "immutable": True,
         "data": {
             CONFIG_KEY: _encoded(config),
-            TEMPLATE_KEY: json.dumps(executor_template(spec, name_of_keys(spec, config)), indent=2),
+            TEMPLATE_KEY: json.dumps(executor_template(spec, keys), indent=2),
         },
     }
 

@@ -11,7 +11,7 @@ from epochal.protocol.publish import newer_generation, record_commit
 from epochal.protocol.store import Store
 from epochal.runtime.checkpoint.patience import Patience
 from epochal.runtime.dataflow.task import Task
-from epochal.runtime.dataflow.two_phase_sink import COMMIT_PATIENCE, BoundSink
+from epochal.runtime.dataflow.two_phase_sink import COMMIT_PATIENCE, START_PATIENCE, BoundSink
 from epochal.runtime.errors import DamagedStateError, FencedError, OperatorError, PipelineError
 from epochal.runtime.state.persistence import Persistence
 from epochal.runtime.state.stored_types import with_types_of
@@ -69,7 +69,7 @@ class Committer:
         self._patiently(
             "recording the commit",
             lambda: record_commit(self._store, self._paths, record),
-            seconds=COMMIT_PATIENCE,
+            seconds=_at_most(COMMIT_PATIENCE, held),
             on_wait=on_wait,
         )
 
@@ -117,6 +117,9 @@ class Committer:
             if held is None and sink.needs_frame:
                 declared = functools.partial(with_types_of, schema=bound.rows)
                 read = [self._persistence.read(run, manifest.epoch, declared=declared).hold() for run in stored]
+            elif held is None:
+                # Reading a frame looks at its objects; nobody has looked at those that the sink itself will read.
+                self._persistence.check(parts)
             frame = union(run.frame for run in held or read) if sink.needs_frame else None
             objects = [part.object for part in parts]
 
@@ -124,7 +127,8 @@ class Committer:
                 with task.users_code():
                     sink.commit(manifest.epoch, frame, objects, task.context)
 
-            self._patiently(f"sink {task.name!r}", commit, seconds=sink.commit_patience, on_wait=on_wait)
+            patience = _at_most(sink.commit_patience, held)
+            self._patiently(f"sink {task.name!r}", commit, seconds=patience, on_wait=on_wait)
         except (DamagedStateError, FencedError):
             raise
         except Exception as error:
@@ -143,3 +147,8 @@ class Committer:
         """While this driver waited, another one may have begun and taken the epoch back."""
         if fenced := newer_generation(self._store, self._paths, self._generation):
             raise FencedError(fenced.message)
+
+
+def _at_most(seconds: float, held: object | None) -> float:
+    """How long to wait. Rows that are not held are those of a restored epoch: then a generation is starting."""
+    return min(seconds, START_PATIENCE) if held is None else seconds

@@ -32,6 +32,9 @@ from epochal.runtime.state.tables import ComingRun, KeyedTimeTable, Run, run_met
 COMMIT_PATIENCE = 600.0
 """Seconds that a commit waits for a target that is away. After that the driver ends, and the next one commits."""
 
+START_PATIENCE = 300.0
+"""The same while a generation starts: less than ``startTimeout``, so that the driver itself says why it could not."""
+
 
 class SinkOperator(Operator):
     """An operator that makes rows visible outside, once per epoch. Implement :meth:`commit`; the rest is the runtime's.
@@ -51,8 +54,9 @@ class SinkOperator(Operator):
     crash."""
 
     commit_patience: float = COMMIT_PATIENCE
-    """Seconds for which the runtime calls :meth:`commit` again while the target is away, before the driver ends. Which
-    errors say so is in docs/faults.md; of your own, raise :class:`~epochal.runtime.errors.UnavailableError`."""
+    """Seconds for which the runtime calls :meth:`commit` again while the target is away, before the driver ends; while
+    a driver starts, 300 at most. Which errors say so is in docs/faults.md; of your own, raise
+    :class:`~epochal.runtime.errors.UnavailableError`."""
 
     can_take_back: bool = False
     """Whether this sink can remove rows that it has committed."""
