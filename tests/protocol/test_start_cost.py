@@ -180,6 +180,27 @@ def test_the_newest_is_found(there: tuple[int, ...]) -> None:
             assert found == expected, f"before {before}, near {near}"
 
 
+FOREIGN = {
+    "a note before them all": ["0-notes.txt"],
+    "a copy on the first page": ["000500.json.bak"],
+    "copies on each page": [f"{number:06d}.json.bak" for number in range(1, 2_500, 7)],
+    "pages of others": [f"000002.json.{number:06d}" for number in range(2 * PAGE + 1)],
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN.values(), ids=FOREIGN)
+def test_what_others_have_put_between_the_generations_hides_none_of_them(foreign: list[str]) -> None:
+    store = CountingStore(MemoryStore(), uri="memory:///")
+    for name in foreign:
+        obstore.put(store._backend, f"{PATHS.generations}{name}", b"")
+    for generation in range(1, 2_500):
+        obstore.put(store._backend, PATHS.generation(Generation(generation)), b"")
+    for before, expected in ((END, 2_499), (Generation(2_000), 1_999), (Generation(3), 2)):
+        for near in (None, Generation(1), Generation(2), Generation(1_500)):
+            assert newest_generation(store, PATHS, near=near, before=before) == expected
+    assert newer_generation(store, PATHS, Generation(2)) is not None, "the fence sees them, too"
+
+
 def test_a_number_between_two_generations_is_used_up() -> None:
     """One record stands for all of them; a controller that lost its own does not give them out again."""
     store = new_store()

@@ -25,10 +25,27 @@ class Unreadable:
     error: DocumentError | NewerDocumentError
 
 
-def page_of_generations(store: StoreReader, paths: JobPaths, *, after: int = NO_GENERATION) -> list[Generation]:
-    """The first generations after this one, oldest first: one request."""
-    names = store.list_page(paths.generations, after=paths.generation(Generation(after)) if after else None)
-    return [name.generation for name in paths.recognised(names) if isinstance(name, GenerationName)]
+@dataclass(frozen=True, slots=True)
+class GenerationPage:
+    """Some generations, oldest first. ``last``: there are none after them."""
+
+    generations: tuple[Generation, ...]
+    last: bool
+
+
+def page_of_generations(store: StoreReader, paths: JobPaths, *, after: int = NO_GENERATION) -> GenerationPage:
+    """The first generations after this one: one request, unless a whole page of other objects stands before them.
+
+    A bucket may hold what is not ours: a folder's marker, a copy. It takes its place on a page, so that what is left
+    without it does not say whether the page was full."""
+    begin = paths.generation(Generation(after)) if after else None
+    while True:
+        names = store.list_page(paths.generations, after=begin)
+        found = tuple(name.generation for name in paths.recognised(names) if isinstance(name, GenerationName))
+        last = len(names) < PAGE
+        if found or last:
+            return GenerationPage(found, last)
+        begin = names[-1]
 
 
 def newest_generation(
@@ -43,10 +60,10 @@ def newest_generation(
         """Narrow the search down; whether it is over."""
         nonlocal low, high
         page = page_of_generations(store, paths, after=after)
-        found = [generation for generation in page if after < generation < high]
+        found = [generation for generation in page.generations if after < generation < high]
         if found:
             low = max(found)
-            return len(page) < PAGE or len(found) < len(page)
+            return page.last or len(found) < len(page.generations)
         high = Generation(min(high, after + 1))
         return high <= low + 1
 

@@ -138,7 +138,7 @@ def _number(turn: GenerationRecord | Unreadable | None) -> Generation:
 
 def newer_generation(store: StoreReader, paths: JobPaths, generation: Generation) -> Fenced | None:
     """The fence: whether a newer generation has begun. One request, however many there were before or since."""
-    newer = page_of_generations(store, paths, after=generation)
+    newer = page_of_generations(store, paths, after=generation).generations
     return _taken_over(newer[-1], generation) if newer else None
 
 
