@@ -161,9 +161,11 @@ class World:
         content = "application/merge-patch+json"
         return self.cluster.json("PATCH", where, body={"status": found}, content=content)
 
-    def pod(self, name: str = "clicks-driver-3", role: str = "driver", **status: Any) -> None:
+    def pod(
+        self, name: str = "clicks-driver-3", role: str = "driver", *, env: list[JsonObject] | None = None, **status: Any
+    ) -> None:
         labels = {"epochal.dev/job": "clicks", "epochal.dev/role": role, "epochal.dev/generation": "3"}
-        container = {"name": role, "image": "registry.example/clicks:1"}
+        container = {"name": role, "image": "registry.example/clicks:1", "env": env or []}
         spec = {"containers": [container], "restartPolicy": "Never"}
         self.put(
             path("pods", "shop"),

@@ -198,11 +198,23 @@ PLANTED = {
     "parameter": "planted-in-a-parameter",
     "jdbc": "planted-in-jdbc-text",
     "secret": "planted-in-a-secret-of-the-cluster",
-    "token": "planted-in-the-drivers-token-secret",
+    "token": "planted-in-the-token-of-an-older-release",
+    "pod": "planted-in-the-secret-that-a-pod-names",
+    "private": "planted-in-a-line-of-a-private-key",
+    "generation": "planted-in-the-secret-of-a-generation-without-a-pod",
     "applied": "planted-in-an-annotation",
     "event": "planted-in-an-events-authorization",
     "key": "AKIAPLANTEDPLANTED00",
 }
+
+
+NAMED, UNNAMED = "clicks-driver-3-0a1b2c3d", "clicks-driver-4-0a1b2c3d"
+"""Of two generations: one has a pod, the other has none any more."""
+PRIVATE = f"-----BEGIN PRIVATE KEY-----\n{PLANTED['private']}\n-----END PRIVATE KEY-----\n"
+
+
+def generation_secret(name: str, data: dict[str, str], labels: dict[str, str]) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}, "stringData": data}
 
 
 def plant(world: World) -> None:
@@ -220,6 +232,10 @@ def plant(world: World) -> None:
     world.put(
         path("secrets", "shop"), {"metadata": {"name": "clicks-token"}, "stringData": {"token": PLANTED["token"]}}
     )
+    world.put(path("secrets", "shop"), generation_secret(NAMED, {"token": PLANTED["pod"], "tls.key": PRIVATE}, {}))
+    left = generation_secret(UNNAMED, {"spark": PLANTED["generation"]}, {"epochal.dev/job": "clicks"})
+    world.put(path("secrets", "shop"), left)
+    world.pod(env=[{"name": "EPOCHAL_TOKEN", "valueFrom": {"secretKeyRef": {"name": NAMED, "key": "token"}}}])
     manifest = job_manifest(**spec)
     manifest["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": PLANTED["applied"]}
     world.put(path("streamingjobs", "shop"), manifest)
@@ -230,7 +246,8 @@ def plant(world: World) -> None:
         "metadata": {"name": "clicks.2"},
         "involvedObject": {"kind": "StreamingJob", "name": "clicks", "namespace": "shop"},
         "reason": "Stalled",
-        "message": f"Authorization: Bearer {PLANTED['event']} and token {PLANTED['token']}",
+        "message": f"Authorization: Bearer {PLANTED['event']} and token {PLANTED['token']}, or {PLANTED['pod']}; "
+        f"{PLANTED['private']}, {PLANTED['generation']}",
     }
     world.put(path("events", "shop"), event)
 
@@ -243,6 +260,9 @@ def test_a_report_has_what_helps_and_no_secret(world: World, tmp_path: Path, nam
         files = unpacked(tmp_path / name)
     finally:
         world.secret()
+        for secret in (NAMED, UNNAMED):
+            world.drop(path("secrets", "shop", secret))
+        world.drop(path("pods", "shop", "clicks-driver-3"))
     everything = "\n".join(files.values())
     assert [what for what, value in PLANTED.items() if value in everything] == []
     for file in ("job.yaml", "events.yaml", "operator.yaml", "crd.yaml", "doctor.yaml", "versions.json", "README.txt"):

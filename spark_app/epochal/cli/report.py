@@ -8,7 +8,7 @@ import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -100,17 +100,21 @@ def _of_cluster(job: ClusterJob, redaction: Redaction, tail: int) -> Files:
         files[name] = found if isinstance(found, str) else _yaml(redaction.data(found))
         return found
 
-    body = job.body()
+    body, mine = job.body(), f"{JOB_LABEL}={job.name}"
     # First what must not be seen: of the job's own Secrets and of fields that are named like one.
     redaction.know(secret_values(body))
-    _know_secrets(job, body, redaction)
+    _know_secrets(job, _secret_names(body["spec"]), redaction)
     files["job.yaml"] = _yaml(redaction.data(body))
     put("events.yaml", job.events)
     pods = put("pods.yaml", job.pods) or []
     redaction.know(secret_values(pods))
+    # Each generation has a Secret of its own, which its pods name; those of older releases have one for all.
+    _know_secrets(job, [*_secret_names(pods), f"{job.name}-token"], redaction)
+    with suppress(ClusterError):
+        for secret in job.cluster.list("secrets", job.namespace, labelSelector=mine):
+            redaction.know_secret(secret)
     for pod in pods:
         _logs(put, job.cluster, pod, tail)
-    mine = f"{JOB_LABEL}={job.name}"
     put("configmaps.yaml", lambda: job.cluster.list("configmaps", job.namespace, labelSelector=mine))
     put("jobs.yaml", lambda: job.cluster.list("jobs", job.namespace, labelSelector=mine))
     put("quotas.yaml", lambda: job.cluster.list("resourcequotas", job.namespace))
@@ -122,9 +126,9 @@ def _of_cluster(job: ClusterJob, redaction: Redaction, tail: int) -> Files:
     return files
 
 
-def _know_secrets(job: ClusterJob, body: Mapping[str, Any], redaction: Redaction) -> None:
+def _know_secrets(job: ClusterJob, names: Iterable[str], redaction: Redaction) -> None:
     """Read the Secrets that the job uses, if the person may, only to find their values elsewhere and leave them out."""
-    for name in {*_secret_names(body["spec"]), f"{job.name}-token"}:
+    for name in set(names):
         with suppress(ClusterError):
             redaction.know_secret(job.cluster.get("secrets", job.namespace, name))
 
