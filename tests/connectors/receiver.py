@@ -17,6 +17,8 @@ class Receiver:
     requests: list[tuple[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     url: str = ""
+    retry_after: int | None = None
+    """What it asks clients to wait."""
 
 
 @contextmanager
@@ -34,6 +36,8 @@ def receiving() -> Iterator[Receiver]:
                 return
             self.send_response(answer)
             self.send_header("Location", "/elsewhere")
+            if found.retry_after is not None:
+                self.send_header("Retry-After", str(found.retry_after))
             self.end_headers()
             self.wfile.write(b"as you see")
 

@@ -54,8 +54,8 @@ class Http(StreamEnd):
         """POST rows as JSON arrays, **at least once**: after a crash, or when an answer was lost, a request comes
         again, with the same body and the same ``Idempotency-Key`` (``namespace/job/operator/epoch/part``).
 
-        A server that does not answer, or answers 408, 409, 425, 429 or 5xx, is asked again for ``patience``; any
-        other answer than 2xx ends the driver.
+        A server that does not answer, or answers 408, 409, 425, 429 or 5xx, is asked again for ``patience`` (at most
+        5 minutes while a driver starts); any other answer than 2xx ends the driver.
         """
         from epochal.connectors.http.sink import HttpSink, HttpTarget
 

@@ -9,11 +9,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from epochal.connectors.object_sink import ObjectSink
 from epochal.protocol.control import StorageConfig
-from epochal.protocol.faults import worth_waiting
 from epochal.runtime.dataflow.operator import OperatorContext
 from epochal.runtime.errors import PipelineError, UnavailableError
 
@@ -58,29 +56,31 @@ def _is_web_address(parts: SplitResult) -> bool:
 
 
 class HttpRefusedError(Exception):
-    """The server's answer is not 2xx. The table of faults says what that means; ``after`` is how many seconds the
+    """The server's answer is not 2xx. The table of faults says what that means; ``retry_after`` is how many seconds the
     server asks to wait."""
 
-    def __init__(self, problem: str, status: int, after: float = 0.0) -> None:
+    def __init__(self, problem: str, status: int, retry_after: float = 0.0) -> None:
         super().__init__(problem)
         self.status = status
-        self.after = after
+        self.retry_after = retry_after
 
 
 class HttpSink(ObjectSink):
     """Posts an epoch's rows as JSON arrays, in parts that are the same whenever the epoch is committed.
 
     Each request has the header ``Idempotency-Key: namespace/job/operator/epoch/part``. After a crash, or when an answer
-    was lost, a request comes again with the same key and the same body.
+    was lost, a request comes again with the same key and the same body. While the server is away the runtime waits, and
+    commits again: that goes on with the request that was not taken, and makes no other again.
     """
 
-    commit_patience = 0.0
-    """It waits by itself, from the request on that was not taken: no other is made again."""
     why_not_taken_back = "rows that were posted stay where they were sent"
 
     def __init__(self, target: HttpTarget, storage: StorageConfig) -> None:
         super().__init__(storage)
         self._target = target
+        self.commit_patience = target.patience
+        self._epoch = 0
+        """The epoch whose requests were taken in part: so many as ``commit_progress`` says."""
 
     def open(self, ctx: OperatorContext) -> None:
         logger.info("Sink %s posts rows at least once: requests may come again, with the same %s", ctx.name, KEY_HEADER)
@@ -89,18 +89,13 @@ class HttpSink(ObjectSink):
         return frame.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value"))
 
     def commit(self, epoch: int, frame: DataFrame | None, objects: list[str], ctx: OperatorContext) -> None:
-        target = self._target
+        if epoch != self._epoch:
+            self._epoch, self.commit_progress = epoch, 0
         for number, part in enumerate(self._parts(objects)):
-            body = f"[{','.join(part)}]".encode()
-            key = f"{ctx.job.name}/{ctx.name}/{epoch}/{number}"
-            tries = Retrying(
-                retry=retry_if_exception(worth_waiting),
-                stop=stop_after_delay(target.patience),
-                wait=_wait,
-                before_sleep=lambda state: logger.warning("Posting again: %s", _problem(state)),
-                reraise=True,
-            )
-            tries(self._post, key, body)
+            if number >= self.commit_progress:
+                self._post(f"{ctx.job.name}/{ctx.name}/{epoch}/{number}", f"[{','.join(part)}]".encode())
+                self.commit_progress = number + 1
+        self._epoch = 0
 
     def _parts(self, objects: list[str]) -> Iterator[list[str]]:
         part: list[str] = []
@@ -135,13 +130,3 @@ class HttpSink(ObjectSink):
 
 def _seconds(after: str | None) -> float:
     return min(float(after), LONGEST_WAIT) if after and after.isdigit() else 0.0
-
-
-def _problem(state: RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome else None
-
-
-def _wait(state: RetryCallState) -> float:
-    problem = _problem(state)
-    after = problem.after if isinstance(problem, HttpRefusedError) else 0.0
-    return max(after, wait_random_exponential(multiplier=0.2, max=10.0)(state))

@@ -128,7 +128,13 @@ class Committer:
                     sink.commit(manifest.epoch, frame, objects, task.context)
 
             patience = _at_most(sink.commit_patience, held)
-            self._patiently(f"sink {task.name!r}", commit, seconds=patience, on_wait=on_wait)
+            self._patiently(
+                f"sink {task.name!r}",
+                commit,
+                seconds=patience,
+                on_wait=on_wait,
+                progress=lambda: sink.commit_progress,
+            )
         except (DamagedStateError, FencedError):
             raise
         except Exception as error:
@@ -140,8 +146,18 @@ class Committer:
                 run.release()
         bound.pending.committed(held or [], sum(part.rows for part in parts))
 
-    def _patiently(self, what: str, call: Callable[[], T], *, seconds: float, on_wait: Callable[[str], None]) -> T:
-        return self._patience.call(what, call, seconds=seconds, on_wait=on_wait, before_retry=self._check_fence)
+    def _patiently(
+        self,
+        what: str,
+        call: Callable[[], T],
+        *,
+        seconds: float,
+        on_wait: Callable[[str], None],
+        progress: Callable[[], int] = lambda: 0,
+    ) -> T:
+        return self._patience.call(
+            what, call, seconds=seconds, on_wait=on_wait, before_retry=self._check_fence, progress=progress
+        )
 
     def _check_fence(self) -> None:
         """While this driver waited, another one may have begun and taken the epoch back."""

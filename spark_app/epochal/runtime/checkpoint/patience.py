@@ -36,10 +36,13 @@ class Patience:
         seconds: float,
         on_wait: Callable[[str], None] = lambda _: None,
         before_retry: Callable[[], None] = lambda: None,
+        progress: Callable[[], int] = lambda: 0,
     ) -> T:
         """Call until it works, for so many seconds; only where the table of faults says that waiting helps. The call
-        must be one that may be made twice. ``before_retry`` sees whether it still may; it is part of the try."""
-        began, pause, waits = self.clock(), FIRST_PAUSE, False
+        must be one that may be made twice. ``before_retry`` sees whether it still may; it is part of the try. Where
+        ``progress`` has moved when a try fails, the target has been there meanwhile, and waiting begins anew. An error
+        may say by ``retry_after`` how many seconds the target asks to wait."""
+        began, pause, waits, reached = self.clock(), FIRST_PAUSE, False, progress()
         try:
             while True:
                 try:
@@ -47,6 +50,8 @@ class Patience:
                         before_retry()
                     return call()
                 except Exception as error:
+                    if progress() != reached:
+                        began, pause, reached = self.clock(), FIRST_PAUSE, progress()
                     left = began + seconds - self.clock()
                     if left <= 0 or self.ended.is_set() or not worth_waiting(error):
                         raise
@@ -55,7 +60,8 @@ class Patience:
                     logger.warning("%s", message[0].upper() + message[1:])
                     self._tell(message, on_wait)
                     # Shortened by chance, so that jobs that wait for one target do not all come at once.
-                    if self.ended.wait(min(pause * random.uniform(0.5, 1.0), left)):
+                    chosen = max(pause * random.uniform(0.5, 1.0), getattr(error, "retry_after", 0.0))
+                    if self.ended.wait(min(chosen, left)):
                         raise
                     pause = min(2 * pause, LONGEST_PAUSE)
         finally:

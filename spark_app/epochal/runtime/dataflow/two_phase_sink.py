@@ -58,6 +58,9 @@ class SinkOperator(Operator):
     a driver starts, 300 at most. Which errors say so is in docs/faults.md; of your own, raise
     :class:`~epochal.runtime.errors.UnavailableError`."""
 
+    commit_progress: int = 0
+    """How far a commit has come. If it has moved when a try fails, waiting for the target begins anew."""
+
     can_take_back: bool = False
     """Whether this sink can remove rows that it has committed."""
 
