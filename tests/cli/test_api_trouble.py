@@ -48,6 +48,10 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(server, Server)
         server.next()(self)
 
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.do_GET()
+
     def do_PATCH(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         says({})(self)
@@ -200,6 +204,33 @@ def test_a_watch_that_breaks_is_begun_again(server: Server) -> None:
     assert [line.split()[2] for line in lines[1:4]] == ["Running", "Restarting", "Running"]
     assert lines[3].split()[3] == "99"
     assert lines[4] == "epochal: you may not do this: no"
+
+
+def allows(**answers: Answer) -> Answer:
+    """A server that answers paths that end so, and forbids all others."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        kind = handler.path.partition("?")[0].rsplit("/", 1)[-1]
+        answers.get(kind, says({"message": "no"}, 403))(handler)
+
+    return answer
+
+
+def test_doctor_tells_what_it_could_not_look_at(server: Server) -> None:
+    version = says({"major": "1", "minor": "30", "gitVersion": "v1.30"})
+    server.answers = [allows(version=version)]
+    for command in (("doctor",), ("doctor", "clicks")):
+        result = epochal(*command)
+        assert result.exit_code == 0
+        assert "JobMissing" not in result.output
+        assert "checks were not possible; the others found no problem" in result.output
+        assert "No problem found" not in result.output
+    server.answers = [allows(version=version, clicks=says(job()))]
+    assert "job shop/clicks: Running" in epochal("doctor", "clicks").output, "one that may be seen, and not listed"
+    server.answers = [allows(version=version, clicks=says({"message": 'streamingjobs "clicks" not found'}, 404))]
+    result = epochal("doctor", "clicks")
+    assert "JobMissing" in result.output
+    assert "1 problem found; " in result.output
 
 
 # --- kubeconfigs ------------------------------------------------------------------------------------------------------

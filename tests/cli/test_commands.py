@@ -242,3 +242,13 @@ def test_status_of_a_job_that_never_ran(store: str, manifest: Path) -> None:
     assert "has not been run here yet" in ok("status", str(manifest))
     assert "has ended here yet" in refused("timeline", str(manifest))
     assert "a store does not tell" in refused("status", store)
+
+
+def test_logs_show_as_many_lines_as_are_wanted(manifest: Path) -> None:
+    log = manifest.parent / ".epochal/default/numbers/drivers/000001/driver.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"line {number}\n" for number in range(1500)))
+    assert ok("logs", str(manifest), "--tail", "0") == ""
+    assert ok("logs", str(manifest), "--tail", "2") == "line 1498\nline 1499\n"
+    assert len(ok("logs", str(manifest)).splitlines()) == 1000
+    assert len(ok("logs", str(manifest), "--tail", "9999").splitlines()) == 1500

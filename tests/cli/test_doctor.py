@@ -1,6 +1,7 @@
 """`epochal doctor` names what is wrong: a healthy world on a real API server, in which each test breaks one thing."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -167,7 +168,9 @@ BROKEN = [
     ),
     Broken(
         "DriverSilent",
-        lambda w: w.job({"conditions": conditions(Ready=("Unknown", "DriverUnreachable", "silent"))}),
+        lambda w: w.job(
+            {"conditions": conditions(Ready=("Unknown", "DriverUnreachable", "the driver does not answer"))}
+        ),
         "does not answer",
     ),
     Broken("CleanupFails", lambda w: w.job({"cleanup": {"failures": 3}}), "3 cleanups in a row", "warning"),
@@ -185,6 +188,7 @@ def test_it_names_what_is_wrong_and_nothing_else(healthy: World, broken: Broken)
     assert broken.says in finding["message"]
     assert finding["level"] == broken.level
     assert finding["do"], "says what to do"
+    assert not re.search(r"epochal \w+ clicks(?! -n shop)", finding["do"]), "in the right namespace"
     assert code == (1 if broken.level == "problem" else 0)
 
 

@@ -99,14 +99,14 @@ def can_be_imported(name: str, directories: Sequence[Path] = ()) -> bool:
     if name in sys.stdlib_module_names or name in _IN_THE_IMAGE:
         return True
     try:
-        with _searched([*map(str, directories), str(Path.cwd())]):
+        with searched([*map(str, directories), str(Path.cwd())]):
             return importlib.util.find_spec(name) is not None
     except Exception:
         return True  # finders that are installed are foreign code: nothing can be said
 
 
 @contextmanager
-def _searched(directories: Sequence[str]) -> Iterator[None]:
+def searched(directories: Sequence[str]) -> Iterator[None]:
     """With other directories before those that modules are looked for in."""
     before = sys.path
     sys.path = [*directories, *before]
@@ -120,7 +120,7 @@ def find_module(module: str) -> ModuleSpec | None:
     """Where a driver finds a module, told without running any of its packages. One without an origin may be there."""
     top, *below = module.split(".")
     try:
-        with _searched([str(Path.cwd())]):
+        with searched([str(Path.cwd())]):
             spec = importlib.util.find_spec(top)
     except Exception:
         return ModuleSpec(module, None)

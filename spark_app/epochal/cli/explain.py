@@ -10,6 +10,7 @@ import click
 from epochal.cli.cluster.jobs import ClusterJob
 from epochal.cli.errors import UserError
 from epochal.cli.manifests import LocalJob, check_given, load_job
+from epochal.cli.spark import require_spark
 from epochal.cli.targets import Target, target_options
 from epochal.protocol.errors import ProtocolError
 
@@ -92,13 +93,17 @@ def _planned(job: LocalJob) -> Graph:
 
 
 def _described(job: LocalJob) -> Graph:
+    require_spark(job)
     from epochal.api.pipeline import Pipeline
     from epochal.driver import describe, local_session
-    from epochal.runtime.errors import OperatorError, PipelineError, UserCodeError
+    from epochal.runtime.errors import OperatorError, PipelineError, UserCodeError, summarize_error
 
     with tempfile.TemporaryDirectory(prefix="epochal-explain-") as directory:
         config = job.pipeline(Path(directory))
-        spark = local_session(dict(job.spec.spark_conf))
+        try:
+            spark = local_session(dict(job.spec.spark_conf))
+        except Exception as error:
+            raise UserError(f"Spark does not start: {summarize_error(error)}") from error
         pipeline = Pipeline(spark, job.storage(Path(directory)), config.parameters)
         try:
             describe(pipeline, config)

@@ -18,13 +18,18 @@ from epochal.protocol.epochs import Generation
 
 _CONTAINERS = {Role.DRIVER: "driver", Role.EXECUTOR: "executor", Role.CLEANUP: "cleanup"}
 POLL = 0.3
+LOCAL_TAIL = 1000
 LONGEST_TAIL = 16 * 1024 * 1024
 
 
 @click.command()
 @target_options
 @click.option("-f", "--follow", is_flag=True, help="Go on as the log grows.")
-@click.option("--tail", type=click.IntRange(min=0), help="Last lines to show. Defaults to all; here, to 1000.")
+@click.option(
+    "--tail",
+    type=click.IntRange(min=0),
+    help="Last lines to show. Defaults to all, and to 1000 of a job on this machine.",
+)
 @click.option("--generation", type=click.IntRange(min=1), help="Generation of the driver. Defaults to the latest.")
 @click.option("--executor", type=click.IntRange(min=1), metavar="N", help="Show the log of executor N.")
 @click.option("--cleanup", is_flag=True, help="Show the log of the latest cleanup.")
@@ -37,7 +42,8 @@ def logs(
     if target.directory is not None:
         if executor is not None:
             raise UserError("a job on this machine has no executors: its driver's log has everything")
-        for line in _local_lines(target.directory, generation, cleanup=cleanup, follow=follow, tail=tail or 1000):
+        last = LOCAL_TAIL if tail is None else tail
+        for line in _local_lines(target.directory, generation, cleanup=cleanup, follow=follow, tail=last):
             click.echo(line)
         return
     if target.cluster is None:
@@ -99,7 +105,8 @@ def _local_lines(
         begin = max(0, file.tell() - LONGEST_TAIL)
         file.seek(begin)
         *lines, rest = file.read().split(b"\n")
-        for line in (lines[1:] if begin else lines)[-tail:]:
+        whole = lines[1:] if begin else lines
+        for line in whole[max(0, len(whole) - tail) :]:
             yield line.decode("utf-8", "replace")
         while follow:
             rest += file.readline()

@@ -1,5 +1,6 @@
 """``epochal run``: a job on this machine."""
 
+import os
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -10,9 +11,10 @@ from rich.console import Console
 
 from epochal.cli.errors import EXIT_JOB_FAILED, UserError
 from epochal.cli.files import last_lines
-from epochal.cli.local import JobDirectory, LocalBackend
+from epochal.cli.local import DRIVER_MODULE_VARIABLE, JobDirectory, LocalBackend
 from epochal.cli.manifests import DEFAULT_STATE_DIR, check_given, load_to_run
 from epochal.cli.runner import Runner, Wishes, listening
+from epochal.cli.spark import require_spark
 from epochal.cli.view import LiveView, PlainView
 from epochal.control.events import late_message
 from epochal.control.job import JobSpec, OnCommittedOutput
@@ -99,6 +101,8 @@ def _run(
     check_given(job, parameters)
     if job.is_sql:
         job.plan()  # a wrong text is told at once, and not by a driver's log
+    if DRIVER_MODULE_VARIABLE not in os.environ:
+        require_spark(job)
     directory = JobDirectory(state_dir, job.spec.namespace, job.spec.name)
     pipeline = job.pipeline(directory.root)
     try:

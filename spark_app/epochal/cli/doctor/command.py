@@ -75,7 +75,7 @@ def examine(seen: ClusterFacts, store: StoreOptions | None = None) -> Iterator[F
     try:
         for check in cluster_checks.CHECKS:
             yield from check(seen)
-        if seen.job is not None and not seen.jobs and seen.crd is not None:
+        if seen.job_is_missing:
             do = "epochal get -A lists all jobs."
             yield problem("JobMissing", f"job {seen.cluster.namespace}/{seen.job}", "there is no such job", do)
         for job in seen.jobs:
@@ -98,5 +98,9 @@ def _print(findings: list[Finding]) -> None:
         click.echo(f"{click.style(head, fg=_STYLES[one.level])} {one.about}: {one.message}")
         if one.do:
             click.echo(f"         → {one.do}")
-    problems = sum(one.level is Level.PROBLEM for one in findings)
-    click.echo(f"\n{problems} problem{'' if problems == 1 else 's'} found" if problems else "\nNo problem found")
+    problems, unseen = (sum(one.level is level for one in findings) for level in (Level.PROBLEM, Level.UNKNOWN))
+    found = f"{problems} problem{'' if problems == 1 else 's'} found" if problems else "No problem found"
+    if unseen:
+        checks = f"{unseen} check{' was' if unseen == 1 else 's were'} not possible"
+        found = f"{found}; {checks}" if problems else f"{checks}; the others found no problem"
+    click.echo(f"\n{found}")

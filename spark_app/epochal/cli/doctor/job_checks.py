@@ -40,8 +40,12 @@ def _about(job: Job) -> str:
 
 
 def _do(reason: str, job: Job) -> str:
-    name = f"{job['metadata']['name']} -n {job['metadata']['namespace']}"
-    return _BY_REASON.get(reason, _RUNBOOK).format(name=name)
+    return _BY_REASON.get(reason, _RUNBOOK).format(name=_named(job))
+
+
+def _named(job: Job) -> str:
+    """As commands take it, whatever namespace the context has."""
+    return f"{job['metadata']['name']} -n {job['metadata']['namespace']}"
 
 
 def phase(seen: ClusterFacts, job: Job) -> Iterator[Finding]:
@@ -70,10 +74,10 @@ def phase(seen: ClusterFacts, job: Job) -> Iterator[Finding]:
         restarts = status["restarts"]
         message = f"{restarts['inARow']} restarts in a row: {restarts.get('message', '')}"
         yield problem("JobRestarts", about, message, _do("", job))
-    yield from _reconciled(job, now)
+    yield from _reconciled(seen, job, now)
 
 
-def _reconciled(job: Job, now: float) -> Iterator[Finding]:
+def _reconciled(seen: ClusterFacts, job: Job, now: float) -> Iterator[Finding]:
     status, about, metadata = job.get("status") or {}, _about(job), job["metadata"]
     age = now - seconds_of_stamp(metadata["creationTimestamp"])
     behind = status.get("observedGeneration", 0) != metadata.get("generation", 0)
@@ -82,7 +86,10 @@ def _reconciled(job: Job, now: float) -> Iterator[Finding]:
         do = "See that an operator runs and watches this namespace: the findings above."
         yield problem("NotReconciled", about, f"no operator has looked at it for {age / 60:.0f} min", do)
     elif status and behind and not blocked and _quiet_for(status, now) > SETTLE:
-        do = "See that an operator runs; its log names the job: kubectl logs -n epochal-system deployment/epochal"
+        do = "See that an operator runs"
+        if operator := seen.operator_of(metadata["namespace"]):
+            deployment = operator.deployment["metadata"]["name"]
+            do += f"; its log names the job: kubectl logs -n {operator.namespace} deployment/{deployment}"
         yield problem("NotReconciled", about, "its last edit has not been looked at", do)
 
 
@@ -94,7 +101,7 @@ def _quiet_for(status: Mapping[str, Any], now: float) -> float:
 
 def checkpoints(_: ClusterFacts, job: Job) -> Iterator[Finding]:
     status, about = job.get("status") or {}, _about(job)
-    running, name = status.get("phase") == "Running", job["metadata"]["name"]
+    running, name = status.get("phase") == "Running", _named(job)
     fresh = condition(job, "CheckpointFresh")
     if running and fresh.get("status") == "False":
         do = f"epochal checkpoints {name}: failed ones say why; docs/runbook.md#epochalcheckpointstale"

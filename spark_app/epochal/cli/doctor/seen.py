@@ -107,13 +107,23 @@ class ClusterFacts:
     def jobs(self) -> list[JsonObject]:
         """The jobs that are asked about; none if the cluster does not know their kind."""
         try:
+            if self.job is not None and self.namespaces is not None:
+                named = [self.one(PLURAL, namespace, self.job) for namespace in self.namespaces]
+                return [job for job in named if job]
             if self.namespaces is None:
                 found = self.all(PLURAL, None)
             else:
                 found = [job for namespace in self.namespaces for job in self.all(PLURAL, namespace)]
         except MissingObjectError:
             return []
-        return [job for job in found if self.job in (None, job["metadata"]["name"])]
+        return found
+
+    @property
+    def job_is_missing(self) -> bool:
+        """Not if the person may not see it."""
+        if self.job is None or self.crd is None:
+            return False
+        return all(self.one(PLURAL, namespace, self.job) is None for namespace in self.namespaces or [])
 
     @cached_property
     def operators(self) -> list[OperatorDeployment]:
