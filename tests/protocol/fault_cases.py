@@ -277,6 +277,9 @@ CASES: Mapping[str, tuple[BaseException, ...]] = {
         java("java.net.UnknownHostException", "kafka"),
         java("java.net.ConnectException", "Connection refused"),
     ),
+    "spark-encryption-limit": (
+        java("org.apache.spark.shuffle.FetchFailedException", "newLimit < 0: (-1073741856 < 0)"),
+    ),
     "executor-lost": (
         StreamingQueryException("[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_7_0 not found!"),
         in_worker(f"RuntimeError: {NOT_HERE} 3"),

@@ -454,6 +454,12 @@ TABLE: tuple[Fault, ...] = (
     ),
     *_of(
         Area.SPARK,
+        _edit(
+            "spark-encryption-limit",
+            "Executors send more than 2 GB at once, which Spark's AES-GCM cannot decrypt",
+            "Use more partitions, or `sparkConf: {spark.network.crypto.cipher: AES/CTR/NoPadding}`.",
+            "* says newLimit < 0",
+        ),
         _restarts(
             "executor-lost",
             "An executor was lost, and what only it held",
