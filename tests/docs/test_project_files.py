@@ -40,6 +40,22 @@ def test_a_workflow_uses_what_is_there_and_ends(workflow: Path) -> None:
         assert re.search(rf"^FROM \S+ AS {target}$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
 
 
+def test_what_the_tests_build_is_kept_where_the_cache_looks() -> None:
+    """In a container, `github.workspace` is a path of the host: only the variable is right."""
+    text = (ROOT / ".github/workflows/test.yml").read_text()
+    job = yaml.safe_load(text)["jobs"]["test"]
+    (cached,) = (step["with"]["path"] for step in job["steps"] if step.get("uses", "").startswith("actions/cache"))
+    assert any(f'EPOCHAL_CACHE="$GITHUB_WORKSPACE/{cached}"' in step.get("run", "") for step in job["steps"])
+    assert f"{cached}/" in (ROOT / ".gitignore").read_text().splitlines()
+    assert "github.workspace }}" not in text
+
+
+def test_the_site_that_is_uploaded_is_published() -> None:
+    jobs = [job for path in WORKFLOWS for job in yaml.safe_load(path.read_text())["jobs"].values()]
+    uses = [step["uses"].split("@")[0] for job in jobs for step in job["steps"] if "uses" in step]
+    assert uses.count("actions/upload-pages-artifact") == uses.count("actions/deploy-pages") == 1
+
+
 def test_owners_are_named_for_folders_that_are_there() -> None:
     for line in (ROOT / ".github" / "CODEOWNERS").read_text().splitlines():
         if line.startswith("/"):
