@@ -2,6 +2,7 @@
 that is there."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -23,6 +24,18 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [*INLINE.findall(text), *(target for _, target, _ in DEFINED.findall(text))]
     files = [target.partition("#")[0] for target in targets if "://" not in target]
     assert [target for target in files if not (page.parent / target).exists()] == []
+    sections = [target.partition("#")[::2] for target in targets if "://" not in target and "#" in target]
+    pages = [(page.parent / file if file else page, section) for file, section in sections]
+    assert [(file, section) for file, section in pages if file.suffix == ".md" and section not in anchors(file)] == []
+
+
+@functools.cache
+def anchors(page: Path) -> set[str]:
+    """Of headings, as the site and code hosts make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"(?:name|id)=\"([^\"]+)\"", text))
+    heads = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head) for head in re.findall(r"^#+ (.*)$", text, re.MULTILINE))
+    return named | {re.sub(r"\s", "-", re.sub(r"[^\w\- ]", "", head.strip().lower())) for head in heads}
 
 
 @pytest.mark.parametrize("page", [COMPARISON, RELIABILITY], ids=lambda page: page.stem)

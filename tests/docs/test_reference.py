@@ -1,13 +1,15 @@
 """The reference pages and pictures are those of the code, and the site can be built from all pages."""
 
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.docs.reference import DOCS, PAGES, ROOT
+from tests.docs.reference import DOCS, PAGES, ROOT, VALUES
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -30,3 +32,10 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert "https://fonts." not in index, "nothing is fetched from elsewhere"
     crd = (tmp_path / "site" / "crd.html").read_text()
     assert "spec.checkpoint.interval" in crd
+    runbook = yaml.safe_load(VALUES.read_text())["metrics"]["prometheusRule"]["runbookUrl"]
+    site = yaml.load((ROOT / "mkdocs.yml").read_text(), Loader=yaml.BaseLoader)["site_url"]
+    assert runbook.startswith(site), "alerts link to this site"
+    text = (tmp_path / "site" / runbook.removeprefix(site)).read_text()
+    alerts = re.findall(r"runbookUrl \}\}#(\w+)", (ROOT / "charts/epochal/templates/prometheusrule.yaml").read_text())
+    assert [alert for alert in alerts if f'id="{alert}"' not in text] == []
+    assert alerts
