@@ -56,7 +56,8 @@ def test_a_daemon_is_started_once_found_again_and_stopped(own: Namespaces, tmp_p
     assert "State:\tT" not in Path(f"/proc/{pid}/status").read_text()
     daemons.stop(daemon, number=signal.SIGKILL)
     assert daemons.pid(daemon) is None
-    assert not Path(f"/proc/{pid}").exists()
+    # Whoever is its parent in there still has to take note of its end.
+    daemons.wait(lambda: not Path(f"/proc/{pid}").exists(), what="its end", needs=[], timeout=5)
 
 
 @pytest.mark.cluster

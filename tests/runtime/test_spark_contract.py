@@ -5,6 +5,7 @@ When Spark changes, this file fails and names the function. ``make newest-sparks
 
 import importlib
 import inspect
+import pickle
 import pkgutil
 import re
 import signal
@@ -18,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType
 
 from epochal.runtime import spark as package
-from epochal.runtime.spark import expressions, held, jvm, placement, progress_fs, stream_plans
+from epochal.runtime.spark import beside, expressions, held, jvm, placement, progress_fs, stream_plans
 from epochal.runtime.spark.executors import await_executors, out_of_memory
 from epochal.runtime.spark.jvm_columns import Prepared
 from epochal.runtime.spark.plan_metrics import Observed, PlanMetrics, executed_metrics, micros
@@ -115,6 +117,17 @@ def test_a_logger_says_errors_only(spark: SparkSession) -> None:
     jvm.log_errors_only("test.noisy")
     assert not logger.isWarnEnabled()
     assert logger.isErrorEnabled()
+
+
+def test_functions_of_modules_beside_a_program_are_sent_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lies_beside.py").write_text("def twice(x):\n    return 2 * x\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "meta_path", list(sys.meta_path))
+        beside.find_modules_in(tmp_path)
+        sent = cloudpickle.dumps(importlib.import_module("lies_beside").twice)  # type: ignore[no-untyped-call]
+    # An executor has no such file.
+    del sys.modules["lies_beside"]
+    assert pickle.loads(sent)(2) == 4
 
 
 # --- columns and metrics ---
