@@ -118,6 +118,9 @@ def jobs() -> Iterator[list[Job]]:
     yield started
     for job in started:
         job.driver.stop("the test is over")
+    for job in started:
+        # On its way to the next generation it frees all that this session holds, also what another test needs.
+        job.join()
 
 
 @pytest.fixture
