@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import yaml
+from click.testing import Result
 
 from epochal.cli.local import DRIVER_MODULE_VARIABLE, JobDirectory
 from epochal.cli.processes import Alive, DetachedProcess
@@ -23,6 +24,20 @@ from epochal.runtime.state.persistence import store_of
 from tests.support.fake_driver import stretches
 
 ROOT = Path(__file__).parents[2]
+
+
+def output_of(result: Result) -> str:
+    """Of a command that has done what it should."""
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refusal(result: Result) -> str:
+    """What a wrong command is told, without a traceback."""
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert "Traceback" not in result.output
+    return result.output
 
 
 @dataclass

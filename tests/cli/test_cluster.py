@@ -20,6 +20,7 @@ from epochal.cli.cluster.client import path
 from epochal.cli.commands import commands
 from epochal.control.labels import RESTART_ANNOTATION
 from tests.cli.cluster_world import World, conditions, job_manifest, running, stamp
+from tests.cli.support import output_of, refusal
 
 pytestmark = pytest.mark.cluster
 
@@ -45,16 +46,11 @@ def epochal(*arguments: str) -> Result:
 
 
 def ok(*arguments: str) -> str:
-    result = epochal(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.output
+    return output_of(epochal(*arguments))
 
 
 def refused(*arguments: str) -> str:
-    result = epochal(*arguments)
-    assert result.exit_code == 2, result.output
-    assert "Traceback" not in result.output
-    return result.output
+    return refusal(epochal(*arguments))
 
 
 def test_get_lists_jobs_as_kubectl_does(world: World) -> None:

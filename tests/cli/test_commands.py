@@ -23,7 +23,7 @@ from epochal.protocol.control import (
 from epochal.protocol.epochs import Epoch, Generation
 from epochal.protocol.paths import JobPaths
 from epochal.protocol.store import open_store
-from tests.cli.support import Job
+from tests.cli.support import Job, output_of, refusal
 from tests.support.fake_driver import FakeEngine, Script
 
 
@@ -69,18 +69,12 @@ def epochal(*arguments: str) -> Result:
 
 
 def ok(*arguments: str) -> str:
-    result = epochal(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.output
+    return output_of(epochal(*arguments))
 
 
 def refused(*arguments: str) -> str:
     """One line that says what to do, and no traceback."""
-    result = epochal(*arguments)
-    assert result.exit_code == 2, result.output
-    assert isinstance(result.exception, SystemExit), result.exception
-    assert "Traceback" not in result.output
-    return result.output
+    return refusal(epochal(*arguments))
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,28 @@ def found(output: Path) -> dict[str, Rows]:
         }
 
 
+def check(rows: dict[str, Rows], wanted: dict[str, Rows], who: str = "the job") -> None:
+    """What the sinks hold against what is expected. Of updates the last ones count."""
+    for sink in ("windows", "paid"):
+        assert rows[sink] == wanted[sink], f"{who}, {sink}: {differences(rows[sink], wanted[sink])}"
+    assert last_updates(rows["totals"]) == wanted["totals"], who
+    numbers = sorted(number for number, _ in rows["numbered"].elements())
+    assert numbers == list(range(1, len(wanted["numbered"]) + 1)), who
+    assert Counter((order,) for _, order in rows["numbered"].elements()) == wanted["numbered"], who
+
+
+def last_updates(rows: Rows) -> Rows:
+    newest: dict[object, tuple[object, ...]] = {}
+    for country, n, total in sorted(rows.elements(), key=lambda row: row[1]):
+        newest[country] = (country, n, total)
+    return Counter(newest.values())
+
+
+def differences(got: Rows, wanted: Rows) -> str:
+    more, less = got - wanted, wanted - got
+    return f"{more.total()} too many, e.g. {list(more)[:3]}; {less.total()} missing, e.g. {list(less)[:3]}"
+
+
 def _counted(rows: Iterable[tuple[Any, ...]]) -> Rows:
     return Counter(rows)
 

@@ -83,28 +83,11 @@ def compare(killed: KilledJob, undisturbed: Path, watcher: Watcher, inputs: Path
     assert not watcher.wrong, "output was there before its epoch was published"
     wanted, got, other = data.expected(inputs), data.found(killed.output), data.found(undisturbed)
     for rows, who in ((got, "killed"), (other, "undisturbed")):
-        for sink in ("windows", "paid"):
-            assert rows[sink] == wanted[sink], f"{who}, {sink}: {differences(rows[sink], wanted[sink])}"
-        assert last_updates(rows["totals"]) == wanted["totals"], who
+        data.check(rows, wanted, who)
         # Each update counts more rows than the one before: the same twice is a row written twice.
         steps = Counter((country, n) for country, n, _ in rows["totals"].elements())
         assert max(steps.values()) == 1, who
-        numbers = sorted(number for number, _ in rows["numbered"].elements())
-        assert numbers == list(range(1, len(wanted["numbered"]) + 1)), who
-        assert Counter((order,) for _, order in rows["numbered"].elements()) == wanted["numbered"], who
-    assert got["totals"] == other["totals"], f"updates: {differences(got['totals'], other['totals'])}"
-
-
-def last_updates(rows: data.Rows) -> data.Rows:
-    newest: dict[object, tuple[object, ...]] = {}
-    for country, n, total in sorted(rows.elements(), key=lambda row: row[1]):
-        newest[country] = (country, n, total)
-    return Counter(newest.values())
-
-
-def differences(got: data.Rows, wanted: data.Rows) -> str:
-    more, less = got - wanted, wanted - got
-    return f"{more.total()} too many, e.g. {list(more)[:3]}; {less.total()} missing, e.g. {list(less)[:3]}"
+    assert got["totals"] == other["totals"], f"updates: {data.differences(got['totals'], other['totals'])}"
 
 
 def report(kind: str, job: KilledJob, watcher: Watcher, seconds: float) -> None:

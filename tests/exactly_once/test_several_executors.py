@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from tests.exactly_once import data
+from tests.exactly_once.data import last_updates
 from tests.exactly_once.killing import KilledJob
-from tests.exactly_once.test_kill_and_compare import last_updates
 
 STEPS = 10
 LONGEST = 300.0
